@@ -1,0 +1,85 @@
+# Sluice: `make help` lists the targets.  BUILD=DIR chooses the output directory; SAN=address|thread the
+# build's flavour (each with a directory of its own); WERROR=0 lets warnings pass; V=1 shows the commands.
+
+SAN ?=
+BUILD ?= build$(if $(SAN),-$(SAN))
+CC ?= gcc
+WERROR ?= 1
+OPT ?= -O2
+VERSION := $(shell sed -n 's/^VERSION=//p' conf/version)
+V ?= 0
+Q := $(if $(filter 0,$(V)),@)
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-parameter \
+	$(if $(filter 1,$(WERROR)),-Werror)
+CFLAGS ?= $(OPT) -g -fno-omit-frame-pointer
+override CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc -DSLUICE_VERSION='"$(VERSION)"'
+override CFLAGS += -std=gnu17 $(WARN) -pthread
+ifeq ($(SAN),address)
+override CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
+override LDFLAGS += -fsanitize=address,undefined
+endif
+ifeq ($(SAN),thread)
+override CFLAGS += -fsanitize=thread -O1
+override LDFLAGS += -fsanitize=thread
+endif
+override LDFLAGS += -pthread
+
+LAYERS := base store store/local volume rpc nfs admin
+SERVER_LIBS := -luring -llmdb -luv -ltirpc -lurcu -lurcu-common -lisal -lsodium -ljansson -linih
+override CPPFLAGS += -I/usr/include/tirpc
+
+objects = $(patsubst %,$(BUILD)/obj/%.o,$(wildcard $(foreach d,$(1),src/$(d)/*.c src/$(d)/*.S)))
+LIB_OBJECTS := $(filter-out %/sluiced.c.o,$(call objects,$(LAYERS)))
+SERVER_OBJECTS := $(call objects,$(LAYERS))
+CLI_OBJECTS := $(call objects,cli base)
+UNIT_TESTS := $(wildcard tests/unit/*/test_*.c)
+UNIT_PROGRAMS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_TESTS))
+
+all: $(BUILD)/sluiced $(BUILD)/sluice ## build the server and the command line
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+$(BUILD)/sluiced: $(SERVER_OBJECTS)
+	$(Q)echo "  LD $@"; $(CC) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS)
+
+$(BUILD)/sluice: $(CLI_OBJECTS)
+	$(Q)echo "  LD $@"; $(CC) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS)
+
+$(BUILD)/libsluice.a: $(LIB_OBJECTS)
+	@rm -f $@
+	$(Q)ar rcs $@ $^
+
+$(BUILD)/obj/%.o: %
+	@mkdir -p $(@D)
+	$(Q)echo "  CC $<"; $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/libsluice.a
+	@mkdir -p $(@D)
+	$(Q)echo "  CC $<"; $(CC) $(CPPFLAGS) -Itests $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(BUILD)/libsluice.a $(SERVER_LIBS) -lcmocka
+
+include tests/tests.mk bench/bench.mk
+
+deps: ## install what is missing from Debian's packages (without root: print the command)
+	@conf/deps
+
+install: all ## install under PREFIX (default /usr/local)
+	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/sluice \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m755 $(BUILD)/sluiced $(DESTDIR)$(PREFIX)/sbin/
+	install -m755 $(BUILD)/sluice $(DESTDIR)$(PREFIX)/bin/
+	install -m644 README.md docs/*.md conf/sluice.conf $(DESTDIR)$(PREFIX)/share/doc/sluice/
+	install -m644 conf/sluice.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
+
+quickstart: deps ## build, start a server, import DATA=DIR, read it back over NFS, survive kill -9
+	@$(MAKE) --no-print-directory all $(BUILD)/tests/nfstree
+	@BUILD=$(BUILD) DATA='$(DATA)' tests/quickstart
+
+clean: ## remove all builds
+	rm -rf build build-address build-thread build-fuzz
+
+.PHONY: all help deps install quickstart clean
+-include $(patsubst %.o,%.d,$(SERVER_OBJECTS) $(CLI_OBJECTS)) $(UNIT_PROGRAMS:%=%.d)

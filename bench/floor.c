@@ -1,0 +1,398 @@
+/* The floor of `make bench`: what a server on this machine could do at best.  It parses calls
+ * only as far as it must (xid, procedure, offset and count of a READ), answers out of one piece
+ * of RAM, and gathers the replies of a pass in one sendmsg; it has no files, no cache and no
+ * locks.  MNT, LOOKUP and GETATTR are answered for any name, so that the load generator runs
+ * unchanged; the content repeats after --size bytes (load --period) and is that of file 0.
+ *
+ * The main thread accepts and hands each connection, through a pipe, to the next of N threads
+ * with a ring each. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <liburing.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "load.h"
+
+enum {
+    IN_BYTES = 64 * 1024,
+    REPLIES_MAX = 480, /* in one sendmsg, which takes 1,024 pieces */
+    BATCH_BYTES = 2 << 20,
+    HEAD_ROOM = 160,
+    READ_MAX = 1 << 20,
+    SEND_BUFFER = 512 * 1024,
+    THREADS_MAX = 64,
+    FH_BYTES = 32
+};
+
+struct batch {
+    unsigned replies, pieces, first; /* pieces from `first` on are not sent yet */
+    size_t bytes;
+    struct iovec iov[2 * REPLIES_MAX];
+    uint8_t heads[REPLIES_MAX][HEAD_ROOM];
+};
+
+struct peer {
+    int fd;
+    bool receiving, sending, closing;
+    unsigned filling; /* the batch that takes replies; the other one may be in flight */
+    size_t in_end;
+    struct msghdr message;
+    struct batch batches[2];
+    uint8_t in[IN_BYTES];
+};
+
+struct floor_thread {
+    pthread_t id;
+    struct io_uring ring;
+    int pipe[2], accepted;
+};
+
+static uint8_t *content; /* `content_size` bytes and READ_MAX more, from the start again */
+static uint64_t content_size = 1 << 20;
+
+/* What completes; the low bits of user_data, a peer's address above them. */
+enum { DONE_ACCEPT, DONE_RECEIVE, DONE_SEND, DONE_MASK = 3 };
+
+static struct io_uring_sqe *floor_sqe(struct floor_thread *t, void *who, uintptr_t what)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&t->ring);
+    if (!sqe) {
+        io_uring_submit(&t->ring);
+        sqe = io_uring_get_sqe(&t->ring);
+    }
+    sqe->user_data = (uintptr_t)who | what;
+    return sqe;
+}
+
+static void floor_prepare(struct io_uring_sqe *sqe, int op, int fd, const void *data,
+                          unsigned length, unsigned flags)
+{
+    uint64_t user = sqe->user_data;
+    io_uring_prep_rw(op, sqe, fd, data, length, 0);
+    sqe->msg_flags = flags;
+    sqe->user_data = user;
+}
+
+static void floor_wait_accept(struct floor_thread *t)
+{
+    struct io_uring_sqe *sqe = floor_sqe(t, NULL, DONE_ACCEPT);
+    floor_prepare(sqe, IORING_OP_READ, t->pipe[0], &t->accepted, sizeof t->accepted, 0);
+}
+
+static void peer_receive(struct floor_thread *t, struct peer *p)
+{
+    floor_prepare(floor_sqe(t, p, DONE_RECEIVE), IORING_OP_RECV, p->fd, p->in + p->in_end,
+                  (unsigned)(IN_BYTES - p->in_end), 0);
+    p->receiving = true;
+}
+
+static void peer_send(struct floor_thread *t, struct peer *p, struct batch *b)
+{
+    p->message = (struct msghdr){.msg_iov = b->iov + b->first, .msg_iovlen = b->pieces - b->first};
+    floor_prepare(floor_sqe(t, p, DONE_SEND), IORING_OP_SENDMSG, p->fd, &p->message, 1,
+                  MSG_NOSIGNAL | MSG_WAITALL);
+    p->sending = true;
+}
+
+static bool batch_full(const struct batch *b)
+{
+    return b->replies == REPLIES_MAX || b->bytes >= BATCH_BYTES;
+}
+
+static void put_attributes(struct xdr_out *x)
+{
+    static const uint32_t attributes[21] = {1, 0644, 1, 0,  0, 64, 0, 64, 0, 0, 0,
+                                            0, 7,    0, 42, 1, 0,  1, 0,  1, 0};
+    uint8_t *to = xdr_reserve(x, sizeof attributes);
+    for (size_t i = 0; to && i < 21; i++) {
+        uint32_t value = htobe32(attributes[i]);
+        memcpy(to + 4 * i, &value, 4);
+    }
+}
+
+static void put_fh(struct xdr_out *x)
+{
+    static const uint8_t fh[FH_BYTES] = "floor";
+    xdr_put_opaque(x, fh, sizeof fh);
+}
+
+/* The results of a READ; its data becomes a piece of its own. */
+static void answer_read(struct batch *b, struct xdr_in *in, struct xdr_out *x)
+{
+    uint32_t length;
+    xdr_get_opaque(in, FH_MAX, &length);
+    uint64_t offset = xdr_get_u64(in);
+    uint32_t count = xdr_get_u32(in);
+    count = count < READ_MAX ? count & ~3u : READ_MAX;
+    xdr_put_u64(x, 1); /* NFS3_OK, attributes follow */
+    put_attributes(x);
+    xdr_put_u32(x, count);
+    xdr_put_u32(x, 0);
+    xdr_put_u32(x, count);
+    b->iov[b->pieces + 1] = (struct iovec){content + offset % content_size, count};
+}
+
+static void answer(struct batch *b, struct xdr_in *in)
+{
+    uint8_t *head = b->heads[b->replies++];
+    struct xdr_out x = xdr_out(head, HEAD_ROOM);
+    uint32_t length, xid = xdr_get_u32(in);
+    xdr_take(in, 8); /* CALL, RPC version */
+    uint32_t program = xdr_get_u32(in);
+    xdr_get_u32(in);
+    uint32_t procedure = xdr_get_u32(in);
+    for (unsigned i = 0; i < 2; i++) {
+        xdr_get_u32(in);
+        xdr_get_opaque(in, 400, &length);
+    }
+    const uint32_t accepted[] = {0, xid, 1, 0, 0, 0, 0};
+    for (size_t i = 0; i < sizeof accepted / sizeof accepted[0]; i++)
+        xdr_put_u32(&x, accepted[i]);
+    b->iov[b->pieces + 1].iov_len = 0;
+    if (program == NFS3_PROGRAM && procedure == 6) {
+        answer_read(b, in, &x);
+    } else {
+        xdr_put_u32(&x, 0);
+        if (program == MOUNT_PROGRAM && procedure == 1) {
+            put_fh(&x);
+            xdr_put_u64(&x, UINT64_C(1) << 32 | 1); /* one flavour, AUTH_SYS */
+        } else if (procedure == 1) {
+            put_attributes(&x);
+        } else if (procedure == 3) {
+            put_fh(&x);
+            xdr_put_u64(&x, 0); /* no attributes */
+        }
+    }
+    size_t data = b->iov[b->pieces + 1].iov_len;
+    rpc_finish_record(&x, data);
+    b->iov[b->pieces] = (struct iovec){head, xdr_used(&x)};
+    b->pieces += data ? 2 : 1;
+    b->bytes += xdr_used(&x) + data;
+}
+
+/* Answers whole calls until none is left or the batch is full; -1 when framing is lost. */
+static int peer_parse(struct peer *p)
+{
+    struct batch *b = &p->batches[p->filling];
+    size_t at = 0;
+    while (p->in_end - at >= 4 && !batch_full(b)) {
+        uint32_t mark;
+        memcpy(&mark, p->in + at, 4);
+        size_t length = be32toh(mark) & 0x7fffffff;
+        if (!(be32toh(mark) >> 31) || length > IN_BYTES - 4)
+            return -1;
+        if (p->in_end - at < 4 + length)
+            break;
+        struct xdr_in in = xdr_in(p->in + at + 4, length);
+        answer(b, &in);
+        at += 4 + length;
+    }
+    memmove(p->in, p->in + at, p->in_end - at);
+    p->in_end -= at;
+    return 0;
+}
+
+static void peer_advance(struct floor_thread *t, struct peer *p)
+{
+    if (!p->closing && peer_parse(p))
+        p->closing = true;
+    if (!p->closing && !p->sending && p->batches[p->filling].pieces) {
+        peer_send(t, p, &p->batches[p->filling]);
+        p->filling ^= 1;
+        peer_parse(p);
+    }
+    if (!p->closing && !p->receiving && p->in_end < IN_BYTES &&
+        !batch_full(&p->batches[p->filling]))
+        peer_receive(t, p);
+    if (p->closing && p->receiving)
+        shutdown(p->fd, SHUT_RDWR);
+    if (p->closing && !p->receiving && !p->sending) {
+        close(p->fd);
+        free(p);
+    }
+}
+
+static void peer_received(struct floor_thread *t, struct peer *p, int result)
+{
+    p->receiving = false;
+    if (result > 0)
+        p->in_end += (size_t)result;
+    else if (result != -EINTR && result != -EAGAIN)
+        p->closing = true;
+    peer_advance(t, p);
+}
+
+static void peer_sent(struct floor_thread *t, struct peer *p, int result)
+{
+    struct batch *b = &p->batches[p->filling ^ 1];
+    p->sending = false;
+    if (result < 0 && result != -EINTR && result != -EAGAIN)
+        p->closing = true;
+    for (size_t left = result > 0 ? (size_t)result : 0; left;) {
+        struct iovec *piece = &b->iov[b->first];
+        size_t part = left < piece->iov_len ? left : piece->iov_len;
+        piece->iov_base = (uint8_t *)piece->iov_base + part;
+        piece->iov_len -= part;
+        left -= part;
+        if (!piece->iov_len)
+            b->first++;
+    }
+    if (b->first < b->pieces && !p->closing) {
+        peer_send(t, p, b);
+        return;
+    }
+    b->replies = b->pieces = b->first = 0;
+    b->bytes = 0;
+    peer_advance(t, p);
+}
+
+static void floor_accepted(struct floor_thread *t)
+{
+    struct peer *p = malloc(sizeof *p);
+    if (p) {
+        memset(p, 0, offsetof(struct peer, batches));
+        for (unsigned i = 0; i < 2; i++) {
+            p->batches[i].replies = p->batches[i].pieces = p->batches[i].first = 0;
+            p->batches[i].bytes = 0;
+        }
+        p->fd = t->accepted;
+        peer_receive(t, p);
+    } else {
+        close(t->accepted);
+    }
+    floor_wait_accept(t);
+}
+
+static void floor_complete(struct floor_thread *t, const struct io_uring_cqe *cqe)
+{
+    struct peer *p = (struct peer *)(uintptr_t)(cqe->user_data & ~(uint64_t)DONE_MASK);
+    switch (cqe->user_data & DONE_MASK) {
+    case DONE_ACCEPT:
+        floor_accepted(t);
+        break;
+    case DONE_RECEIVE:
+        peer_received(t, p, cqe->res);
+        break;
+    default:
+        peer_sent(t, p, cqe->res);
+    }
+}
+
+static void *floor_main(void *opaque)
+{
+    struct floor_thread *t = opaque;
+    int error = io_uring_queue_init(1024, &t->ring,
+                                    IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+    if (error)
+        error = io_uring_queue_init(1024, &t->ring, 0);
+    if (error) {
+        fprintf(stderr, "floor: io_uring: %s\n", strerror(-error));
+        exit(1);
+    }
+    io_uring_register_ring_fd(&t->ring);
+    floor_wait_accept(t);
+    for (;;) {
+        struct io_uring_cqe *cqes[64];
+        io_uring_submit_and_wait(&t->ring, 1);
+        unsigned count = io_uring_peek_batch_cqe(&t->ring, cqes, 64);
+        for (unsigned i = 0; i < count; i++)
+            floor_complete(t, cqes[i]);
+        io_uring_cq_advance(&t->ring, count);
+    }
+    return NULL;
+}
+
+static int floor_listen(uint16_t port)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htobe16(port)};
+    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htobe16(port)};
+    int one = 1, zero = 0, size = SEND_BUFFER, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool v6 = fd >= 0;
+    if (!v6)
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size); /* accepted sockets inherit these */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (v6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+    if (bind(fd, v6 ? (struct sockaddr *)&any : (struct sockaddr *)&any4,
+             v6 ? sizeof any : sizeof any4) ||
+        listen(fd, 128)) {
+        fprintf(stderr, "floor: port %u: %s\n", port, strerror(errno));
+        return -1;
+    }
+    return fd;
+}
+
+static int floor_content(void)
+{
+    size_t size = content_size + READ_MAX;
+    content = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (content == MAP_FAILED)
+        return -1;
+    madvise(content, size, MADV_HUGEPAGE);
+    content_fill(content, 0, 0, content_size);
+    memcpy(content + content_size, content, READ_MAX);
+    return 0;
+}
+
+struct floor_options {
+    uint16_t port;
+    unsigned threads;
+};
+
+static int floor_parse(struct floor_options *o, int argc, char **argv)
+{
+    static const struct option arguments[] = {{"port", 1, NULL, 'p'},
+                                              {"threads", 1, NULL, 't'},
+                                              {"size", 1, NULL, 's'},
+                                              {NULL, 0, NULL, 0}};
+    int argument;
+    while ((argument = getopt_long(argc, argv, "", arguments, NULL)) != -1) {
+        if (argument == 'p')
+            o->port = (uint16_t)atoi(optarg);
+        else if (argument == 't')
+            o->threads = (unsigned)atoi(optarg);
+        else if (argument == 's')
+            content_size = strtoull(optarg, NULL, 10);
+        else
+            return -1;
+    }
+    bool good = o->port && o->threads && o->threads <= THREADS_MAX;
+    return good && content_size >= READ_MAX && content_size % 8 == 0 ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    static struct floor_thread threads[THREADS_MAX];
+    struct floor_options o = {.threads = 1};
+    if (floor_parse(&o, argc, argv)) {
+        fprintf(stderr, "usage: floor --port N [--threads 1..%d] [--size BYTES, 1 MiB or more]\n",
+                THREADS_MAX);
+        return 2;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    int fd = floor_listen(o.port);
+    if (fd < 0 || floor_content())
+        return 1;
+    for (unsigned i = 0; i < o.threads; i++) {
+        struct floor_thread *t = &threads[i];
+        if (pipe2(t->pipe, O_CLOEXEC) || pthread_create(&t->id, NULL, floor_main, t))
+            return 1;
+    }
+    for (unsigned next = 0;; next++) {
+        int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (accepted < 0)
+            continue;
+        if (write(threads[next % o.threads].pipe[1], &accepted, sizeof accepted) < 0)
+            close(accepted);
+    }
+}

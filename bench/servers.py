@@ -1,0 +1,300 @@
+"""The servers that the benchmarks compare: each has its scratch, and stops what it started."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+BUILD = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build")
+LOAD = os.path.join(BUILD, "bench", "load")
+
+
+class Unavailable(Exception):
+    """This server cannot be measured here; the message says why."""
+
+
+class LoadFailed(Exception):
+    """The load generator saw a reply that was not as expected, or none."""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for_port(process, port, seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise Unavailable(f"{what} ended at once with code {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise Unavailable(f"{what} does not answer on port {port}")
+
+
+def stop_process(process):
+    if process and process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class Server:
+    """What the benchmarks need of a server: name, pid, and load() against it."""
+
+    name = ""
+    period = 0  # the content repeats after so many bytes; 0: it does not
+
+    def __init__(self, scratch):
+        self.scratch = os.path.join(scratch, self.name.lower())
+        os.makedirs(self.scratch)
+        self.process = None
+        self.port = free_port()
+        self.mount_port = self.port
+        self.path = "/bench"
+
+    def start(self):
+        raise NotImplementedError
+
+    def stop(self):
+        stop_process(self.process)
+        self.process = None
+
+    def spawn(self, command, **options):
+        log = open(os.path.join(self.scratch, "log"), "ab")
+        self.process = subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, **options
+        )
+        log.close()
+        return self.process
+
+    def load_command(self, op, **options):
+        options = {
+            "port": self.port,
+            "mountport": self.mount_port,
+            "path": self.path,
+            "op": op,
+            "server-pid": self.process.pid,
+            **options,
+        }
+        if self.period:
+            options["period"] = self.period
+        command = [LOAD]
+        for key, value in options.items():
+            if value is not None and value is not False:
+                command.append("--" + key.replace("_", "-"))
+                if value is not True:
+                    command.append(str(value))
+        return command
+
+    def pin(self, cpus):
+        """Confines all threads that the server has now to these cores."""
+        for task in os.listdir(f"/proc/{self.process.pid}/task"):
+            try:
+                os.sched_setaffinity(int(task), cpus)
+            except ProcessLookupError:
+                pass  # ended meanwhile
+
+    def load_start(self, op, **options):
+        return subprocess.Popen(
+            self.load_command(op, **options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def load_finish(self, process):
+        out, errors = process.communicate()
+        if process.returncode:
+            reason = json.loads(out)["error"] if out else errors.strip()
+            raise LoadFailed(f"{self.name}: {' '.join(process.args[1:])}: {reason}")
+        return json.loads(out) if out else None
+
+    def load(self, op, **options):
+        return self.load_finish(self.load_start(op, **options))
+
+
+class Floor(Server):
+    name = "Floor"
+    period = 1 << 20
+
+    def __init__(self, scratch, threads):
+        super().__init__(scratch)
+        self.threads = threads
+
+    def start(self):
+        self.spawn(
+            [
+                os.path.join(BUILD, "bench", "floor"),
+                "--port",
+                str(self.port),
+                "--threads",
+                str(self.threads),
+            ]
+        )
+        wait_for_port(self.process, self.port, 5, "the floor")
+
+
+GANESHA_CONFIG = """
+NFS_CORE_PARAM {{ NFS_Port = {port}; MNT_Port = {mount_port}; Protocols = 3, 4;
+    Bind_addr = 127.0.0.1; Enable_NLM = false; Enable_RQUOTA = false; }}
+NFSv4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = "{scratch}/recovery"; }}
+EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /exp; Access_Type = RW;
+    Squash = No_Root_Squash; SecType = sys; Protocols = 3, 4; Transports = TCP;
+    MaxRead = 1048576; MaxWrite = 1048576; FSAL {{ Name = VFS; }} }}
+LOG {{ Default_Log_Level = WARN; }}
+"""
+
+
+class Ganesha(Server):
+    """NFS-Ganesha on the VFS back end.  For NFSv3 it insists on rpcbind: one in a network namespace
+    of its own, which Ganesha finds through its UNIX socket, disturbs nobody."""
+
+    name = "Ganesha"
+
+    def __init__(self, scratch):
+        super().__init__(scratch)
+        self.mount_port = free_port()
+        self.path = os.path.join(self.scratch, "export")
+        self.rpcbind = None
+        for directory in (self.path, os.path.join(self.scratch, "recovery")):
+            os.makedirs(directory)
+
+    def start_rpcbind(self):
+        with socket.socket(socket.AF_UNIX) as s:
+            if s.connect_ex("/run/rpcbind.sock") == 0:
+                return
+        if not shutil.which("rpcbind"):
+            raise Unavailable("rpcbind is not installed")
+        self.rpcbind = subprocess.Popen(
+            ["unshare", "-n", "sh", "-c", "ip link set lo up; exec rpcbind -f"],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(100):
+            with socket.socket(socket.AF_UNIX) as s:
+                if s.connect_ex("/run/rpcbind.sock") == 0:
+                    return
+            time.sleep(0.05)
+        raise Unavailable("rpcbind does not start")
+
+    def start(self):
+        program = shutil.which("ganesha.nfsd")
+        if not program:
+            raise Unavailable("not installed (Debian: nfs-ganesha nfs-ganesha-vfs)")
+        if os.geteuid():
+            raise Unavailable("needs root")
+        self.start_rpcbind()
+        config = os.path.join(self.scratch, "ganesha.conf")
+        with open(config, "w") as f:
+            f.write(
+                GANESHA_CONFIG.format(
+                    port=self.port,
+                    mount_port=self.mount_port,
+                    scratch=self.scratch,
+                    export=self.path,
+                )
+            )
+        self.spawn(
+            [
+                program,
+                "-F",
+                "-f",
+                config,
+                "-L",
+                os.path.join(self.scratch, "ganesha.log"),
+                "-p",
+                os.path.join(self.scratch, "pid"),
+            ]
+        )
+        wait_for_port(self.process, self.port, 20, "Ganesha")
+        wait_for_port(self.process, self.mount_port, 20, "Ganesha's MOUNT")
+
+    def stop(self):
+        super().stop()
+        stop_process(self.rpcbind)
+        self.rpcbind = None
+
+
+class Sluice(Server):
+    name = "Sluice"
+
+    def __init__(self, scratch, workers, cache="1G"):
+        super().__init__(scratch)
+        self.workers, self.cache = workers, cache
+        self.pool = os.path.join(self.scratch, "pool")
+        self.socket = os.path.join(self.scratch, "socket")
+
+    def start(self):
+        program = os.path.join(BUILD, "sluiced")
+        if not os.path.exists(program):
+            raise Unavailable("build/sluiced is not built")
+        self.spawn(
+            [
+                program,
+                "--pool",
+                self.pool,
+                "--listen",
+                f"127.0.0.1:{self.port}",
+                "--cache",
+                self.cache,
+                "--workers",
+                str(self.workers),
+                "--socket",
+                self.socket,
+            ]
+        )
+        wait_for_port(self.process, self.port, 30, "sluiced")
+        if "bench" not in self.cli("volume", "list"):
+            self.cli("volume", "create", "bench", "--owner", "0:0", "--squash", "none")
+
+    def cli(self, *words):
+        result = subprocess.run(
+            [os.path.join(BUILD, "sluice"), "--socket", self.socket, *words],
+            capture_output=True,
+            text=True,
+        )
+        if result.returncode:
+            raise Unavailable(
+                f"sluice {' '.join(words)}: {result.stderr.strip() or result.stdout.strip()}"
+            )
+        return result.stdout
+
+    def metrics(self):
+        """All numbers of `sluice metrics --json`, nested names joined by dots."""
+        numbers = {}
+
+        def walk(prefix, value):
+            if isinstance(value, dict):
+                for key, inner in value.items():
+                    walk(f"{prefix}.{key}" if prefix else key, inner)
+            elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                numbers[prefix] = value
+
+        walk("", json.loads(self.cli("metrics", "--json")))
+        return numbers
+
+    def counter(self, name):
+        """A counter by the last part of its name; None if the server has none."""
+        for key, value in self.metrics().items():
+            if key.split(".")[-1] == name:
+                return value
+        return None
+
+
+def memory_anonymous(pid):
+    """RssAnon in bytes."""
+    with open(f"/proc/{pid}/status") as f:
+        for line in f:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0

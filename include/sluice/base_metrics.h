@@ -1,0 +1,70 @@
+/* Counters that cost one unshared add.  Each thread counts in a block of its own; reading adds them up.
+ * The list below is the only place that names them: `sluice status`, the documentation and (later) Prometheus
+ * are expanded from it.  Any thread. */
+#ifndef SLUICE_BASE_METRICS_H
+#define SLUICE_BASE_METRICS_H
+
+#include <stdint.h>
+
+/* X(name, help) */
+#define METRICS(X) \
+    X(rpc_calls, "RPC calls received") \
+    X(rpc_bad, "RPC records that were malformed or refused") \
+    X(rpc_duplicates, "calls answered from the duplicate request cache") \
+    X(rpc_bytes_in, "bytes received") \
+    X(rpc_bytes_out, "bytes sent") \
+    X(rpc_connections, "connections accepted") \
+    X(rpc_sendmsg, "sendmsg operations") \
+    X(rpc_waited, "calls that had to wait in a coroutine") \
+    X(read_ops, "READ calls") \
+    X(read_bytes, "bytes given to READ") \
+    X(read_disk_ops, "reads from segments") \
+    X(read_disk_bytes, "bytes read from segments") \
+    X(write_ops, "WRITE calls") \
+    X(write_bytes, "bytes taken by WRITE") \
+    X(cache_hits, "4 KiB blocks found in RAM") \
+    X(cache_misses, "4 KiB blocks not found in RAM") \
+    X(cache_evictions, "frames given to other data") \
+    X(crc_errors, "blocks that did not match their CRC") \
+    X(meta_reads, "LMDB read transactions") \
+    X(table_hits, "inodes, maps and names found in RAM") \
+    X(table_misses, "inodes, maps and names read from LMDB") \
+    X(groups, "groups committed") \
+    X(mutations, "mutations committed") \
+    X(mutations_refused, "mutations that had to be prepared again") \
+    X(group_failures, "groups that failed") \
+    X(commit_ns, "nanoseconds spent in commits") \
+    X(apply_ns, "nanoseconds spent applying mutations") \
+    X(blocks_freed, "4 KiB blocks freed") \
+    X(blocks_punched, "4 KiB blocks given back by hole punching") \
+    X(blocks_compacted, "live 4 KiB blocks moved by compaction") \
+    X(reaper_steps, "steps of background work")
+
+enum metric {
+#define METRIC_ENUM(name, help) METRIC_##name,
+    METRICS(METRIC_ENUM)
+#undef METRIC_ENUM
+    METRIC_COUNT
+};
+
+extern const char *const metric_names[METRIC_COUNT];
+extern const char *const metric_helps[METRIC_COUNT];
+
+/* The calling thread's own block, made on first use. */
+struct metric_block {
+    uint64_t value[METRIC_COUNT];
+    struct metric_block *next;
+};
+extern _Thread_local struct metric_block *metric_mine;
+struct metric_block *metric_register(void);
+
+static inline void metric_add(enum metric metric, uint64_t amount)
+{
+    struct metric_block *mine = metric_mine ? metric_mine : metric_register();
+    __atomic_store_n(&mine->value[metric], mine->value[metric] + amount, __ATOMIC_RELAXED);
+}
+
+/* The sum over all threads, those that ended included. */
+uint64_t metric_read(enum metric metric);
+
+#endif

@@ -1,0 +1,105 @@
+/* ONC RPC version 2 over TCP (RFC 5531): sockets on the workers' rings, record marking, calls and replies,
+ * AUTH_NONE and AUTH_SYS, the duplicate request cache.  Protocols register programs; the layer knows none.
+ *
+ * A connection belongs to one worker.  A call is decoded and handled there: first on the main stack; when the
+ * handler returns RPC_WAIT (something had to wait) it is run again from its start in a coroutine, where waiting
+ * works.  Replies of one pass leave in one sendmsg; there is one sendmsg in flight per connection. */
+#ifndef SLUICE_RPC_H
+#define SLUICE_RPC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "sluice/base_slice.h"
+#include "sluice/base_xdr.h"
+
+enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 8 };
+
+enum rpc_flavor { RPC_AUTH_NONE = 0, RPC_AUTH_SYS = 1 };
+
+struct rpc_cred {
+    enum rpc_flavor flavor;
+    uint32_t uid, gid; /* 65534 for AUTH_NONE */
+    uint32_t group_count;
+    uint32_t groups[RPC_GROUPS_MAX];
+};
+
+/* What a handler may use; lives until the reply is queued.  Worker-local. */
+struct rpc_call {
+    uint32_t xid, program, version, procedure;
+    struct rpc_cred cred;
+    const struct sockaddr_storage *peer;  /* IPv4-mapped IPv6 addresses appear as IPv4 */
+    const struct sockaddr_storage *local; /* the address the client connected to */
+    uint64_t *conn_scratch; /* RPC_CONN_SCRATCH words of the connection for the handler's layer, zero at first */
+    struct xdr_in args;     /* stays valid while the call lives, across waits */
+    struct xdr_out out;     /* results; 1 KiB of room unless rpc_reply_room() made more */
+};
+
+enum rpc_result {
+    RPC_DONE,         /* accepted, results are in out */
+    RPC_WAIT,         /* run me again in a coroutine; out and slices are reset. Only when coro_self() == NULL */
+    RPC_GARBAGE_ARGS, /* GARBAGE_ARGS (arguments do not decode) */
+    RPC_SYSTEM_ERR,   /* SYSTEM_ERR (no memory and the like) */
+    RPC_AUTH_TOOWEAK, /* MSG_DENIED, AUTH_ERROR, AUTH_TOOWEAK */
+};
+
+/* Makes sure that out has at least `bytes` of room in all (what is written already is kept). -ENOMEM; at most
+ * 4 MiB. */
+int rpc_reply_room(struct rpc_call *call, uint32_t bytes);
+/* Inserts `list` (its slices are taken over) at the present end of out, padded to four bytes; what is put into out
+ * later follows behind. Works on errors as slices_add does. */
+int rpc_reply_slices(struct rpc_call *call, struct slice_list *list);
+
+struct rpc_procedure {
+    const char *name; /* as in the RFC, "READ"; NULL: PROC_UNAVAIL */
+    enum rpc_result (*handle)(struct rpc_call *call);
+    bool changes; /* not to be run twice: kept in the duplicate request cache, starts in a coroutine */
+};
+
+struct rpc_version {
+    uint32_t version;
+    const struct rpc_procedure *procedures;
+    uint32_t count;
+};
+
+struct rpc_program {
+    uint32_t program;
+    const char *name;
+    const struct rpc_version *versions; /* rising; PROG_MISMATCH answers the first's and last's number */
+    uint32_t count;
+};
+
+/* Before rpc_start(); the memory must stay.  -ENOSPC past 16 programs. */
+int rpc_register(const struct rpc_program *program);
+
+struct rpc_options {
+    char *const *listen; /* "127.0.0.1:2049", "[::1]:2049", "*:2049" is not known: "0.0.0.0:2049", "[::]:2049" */
+    uint32_t listen_count;
+    uint32_t connections_max;      /* more are closed at once, with a rate-limited log line */
+    uint32_t requests_per_connection; /* in flight; then the connection is read no further */
+    uint64_t bytes_per_connection; /* calls and replies not yet sent; then the same */
+    uint64_t send_buffer;          /* SO_SNDBUF, bytes */
+    uint32_t record_max;           /* largest RPC record, bytes; larger ones close the connection */
+    uint64_t duplicate_entries;    /* bound of the duplicate request cache, in replies */
+    uint64_t duplicate_bytes;      /* and in bytes of kept replies */
+    bool rpcbind;                  /* register the programs there (libtirpc) */
+};
+
+/* Binds, listens, accepts.  Workers run.  Main thread.  *why gets a sentence ("127.0.0.1:2049: address already in
+ * use ...") */
+int rpc_start(const struct rpc_options *options, char why[256]);
+/* The ports listened on, for port 0 and for people: "127.0.0.1:2049"; returns how many there are. */
+unsigned rpc_listeners(char text[][64], unsigned room);
+/* No new connections and calls; waits at most `ms` until every call in progress has been answered and sent, then
+ * closes all connections.  Main thread. */
+void rpc_stop(unsigned ms);
+
+struct rpc_stats {
+    uint64_t connections, requests_in_flight, bytes_in_flight, duplicate_entries, duplicate_bytes;
+};
+void rpc_stats(struct rpc_stats *out); /* any thread; approximate */
+/* Calls each() with every connected peer's address.  Control thread. */
+void rpc_each_peer(void (*each)(void *arg, const struct sockaddr_storage *peer), void *arg);
+
+#endif

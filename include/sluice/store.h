@@ -1,0 +1,249 @@
+/* The store: file operations as a table of functions, so that the protocols do not know what keeps the data.
+ * `local` (LMDB and segments) is the first; cephfs may follow.
+ *
+ * Who calls: protocols and the volume layer, on workers.  Unless a function says otherwise it may have to wait:
+ * on a worker's main stack (coro_self() == NULL) it then returns SL_EWAIT before it has changed or handed out
+ * anything, and the caller runs the call again in a coroutine.  Functions that change something always wait.
+ *
+ * The contract of every change: when the function returns 0 the change is durable, and no other caller has seen
+ * it before it was.  On an error nothing has changed.  Attributes handed out are never newer than data handed
+ * out in the same call.
+ *
+ * Errors are those of base_error.h.  Common to all: -ESTALE (the object is gone), -EIO (disk, checksum),
+ * SL_EFROZEN (the pool takes no changes), -ENOMEM, -EROFS (changes to a snapshot), -EACCES, -EPERM. */
+#ifndef SLUICE_STORE_H
+#define SLUICE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "sluice/base_error.h"
+#include "sluice/base_slice.h"
+
+enum {
+    STORE_NAME_MAX = 255,       /* bytes of a name */
+    STORE_LINK_TARGET_MAX = 1024, /* bytes of a symbolic link's target */
+    STORE_IO_MAX = 1048576,     /* most bytes of one read or write */
+    STORE_CHUNK = 262144,
+    STORE_BLOCK = 4096,
+    STORE_LINKS_MAX = 65000,
+    STORE_GROUPS_MAX = 16,
+};
+#define STORE_FILE_MAX ((uint64_t)INT64_MAX)
+
+struct store;
+
+/* What a file handle names: a tree (the pool-wide number of a volume or snapshot), an inode in it, and the
+ * inode's generation. */
+struct store_object {
+    uint32_t tree;
+    uint32_t generation;
+    uint64_t ino;
+};
+
+enum store_type { /* the numbers of ftype3 (RFC 1813, 2.3.5) */
+    STORE_REG = 1, STORE_DIR, STORE_BLK, STORE_CHR, STORE_LNK, STORE_SOCK, STORE_FIFO
+};
+
+struct store_time {
+    int64_t seconds;
+    uint32_t nanoseconds;
+};
+
+struct store_attr {
+    enum store_type type;
+    uint32_t mode;  /* permission bits with suid, sgid, sticky: 07777 */
+    uint32_t nlink, uid, gid;
+    uint32_t rdev_major, rdev_minor;
+    uint32_t tree, generation;
+    uint64_t size, used; /* bytes */
+    uint64_t fsid, fileid;
+    uint64_t change;     /* grows with every change of this object, unique in the pool */
+    struct store_time atime, mtime, ctime, btime;
+};
+
+/* Who asks, after squashing.  uid 0 overrides permissions, as on any Unix.  `read_only` is set for callers whose
+ * access rule does not let them write: every change is -EROFS. */
+struct store_cred {
+    uint32_t uid, gid;
+    uint32_t group_count;
+    uint32_t groups[STORE_GROUPS_MAX];
+    bool read_only;
+};
+
+/* What to set; fields whose bit is not in `set` are ignored. */
+enum {
+    STORE_SET_MODE = 1, STORE_SET_UID = 2, STORE_SET_GID = 4, STORE_SET_SIZE = 8,
+    STORE_SET_ATIME = 16, STORE_SET_MTIME = 32,         /* to the given time */
+    STORE_SET_ATIME_NOW = 64, STORE_SET_MTIME_NOW = 128, /* to the server's */
+};
+struct store_setattr {
+    uint32_t set, mode, uid, gid;
+    uint64_t size;
+    struct store_time atime, mtime;
+};
+
+/* Weak cache consistency (RFC 1813, 2.6): what an object was just before and just after the change, both from
+ * the transaction that made it.  Filled as far as known on errors too (`after` then is the present state). */
+struct store_wcc {
+    bool has_before, has_after;
+    uint64_t before_size, before_change;
+    struct store_time before_mtime, before_ctime;
+    struct store_attr after;
+};
+
+struct store_name {
+    const char *bytes; /* not terminated; any bytes */
+    uint32_t length;
+};
+
+enum { /* access bits, the numbers of ACCESS3 (RFC 1813, 3.3.4) */
+    STORE_ACCESS_READ = 1, STORE_ACCESS_LOOKUP = 2, STORE_ACCESS_MODIFY = 4, STORE_ACCESS_EXTEND = 8,
+    STORE_ACCESS_DELETE = 16, STORE_ACCESS_EXECUTE = 32,
+};
+
+/* How make() treats a name that is there: GUARDED fails with -EEXIST; UNCHECKED opens a regular file that
+ * exists (and applies only a size in `attr`); EXCLUSIVE compares the stored 8-byte verifier and is the same call
+ * again when it matches (RFC 1813, 3.3.8).  UNCHECKED and EXCLUSIVE are for regular files. */
+enum store_make_how { STORE_MAKE_UNCHECKED, STORE_MAKE_GUARDED, STORE_MAKE_EXCLUSIVE };
+struct store_make {
+    enum store_type type;
+    enum store_make_how how;
+    struct store_setattr attr; /* mode without bits: 0644 or 0755 are the protocol's business, not the store's */
+    uint8_t verifier[8];
+    uint32_t rdev_major, rdev_minor;
+    struct store_name target;  /* of a symbolic link */
+};
+
+/* One entry of a listing.  The callback returns false when it has no room for this entry: the listing ends
+ * before it. `attr` is NULL where attributes were not asked for or could not be had.  It must not wait. */
+struct store_entry {
+    struct store_name name;
+    uint64_t fileid, cookie;
+    struct store_object object;
+    enum store_type type;
+    const struct store_attr *attr;
+};
+typedef bool store_entry_fn(void *arg, const struct store_entry *entry);
+
+struct store_usage { /* bytes and inodes, of one tree within its limit and the pool's space */
+    uint64_t bytes_total, bytes_free, bytes_available, bytes_used;
+    uint64_t files_total, files_free, files_used;
+};
+
+/* A tree as the volume layer keeps it.  `props` is the volume layer's own text, stored in the same record. */
+struct store_tree {
+    uint32_t id;
+    uint64_t fsid;
+    uint64_t size_limit; /* bytes; 0: none */
+    struct store_object root;
+    struct store_usage usage;
+    const char *props;
+    size_t props_length;
+};
+
+struct store_status {
+    const char *path;
+    bool frozen;             /* takes no changes after a failure, until the probe succeeds */
+    char reason[160];        /* why, or "" */
+    uint64_t bytes_total, bytes_free;       /* of the file system under the pool */
+    uint64_t cache_bytes, cache_used_bytes; /* RAM for data */
+    uint64_t meta_bytes, segments;          /* LMDB pages in use; segment files */
+    uint64_t work_left;                     /* entries waiting for the reaper */
+};
+
+struct store_ops {
+    const char *name;
+
+    /* ---- files ---- */
+    int (*root)(struct store *s, uint32_t tree, struct store_object *out); /* never waits */
+    int (*getattr)(struct store *s, const struct store_object *o, struct store_attr *out);
+    /* guard: NULL, or the ctime that must hold (else SL_ENOTSYNC). */
+    int (*setattr)(struct store *s, const struct store_cred *c, const struct store_object *o,
+                   const struct store_setattr *set, const struct store_time *guard, struct store_wcc *wcc);
+    /* "." and ".." work; ".." of the root is the root.  dir_attr (may be NULL) is filled on errors too where the
+     * directory exists; its type tells (0: not filled). -ENOENT -ENOTDIR -ENAMETOOLONG -EINVAL (bad name). */
+    int (*lookup)(struct store *s, const struct store_cred *c, const struct store_object *dir,
+                  struct store_name name, struct store_object *out, struct store_attr *attr,
+                  struct store_attr *dir_attr);
+    int (*access)(struct store *s, const struct store_cred *c, const struct store_object *o, uint32_t want,
+                  uint32_t *granted, struct store_attr *attr);
+    /* target holds STORE_LINK_TARGET_MAX bytes. -EINVAL: not a symbolic link. */
+    int (*readlink)(struct store *s, const struct store_cred *c, const struct store_object *o, char *target,
+                    uint32_t *length, struct store_attr *attr);
+    /* Appends slices of exactly the bytes there are of [offset, offset+length) (length <= STORE_IO_MAX) to
+     * `data`, holes as zeroes.  attr is filled on errors too where the object exists. -EISDIR; -EINVAL for
+     * other types. */
+    int (*read)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
+                uint32_t length, struct slice_list *data, bool *eof, struct store_attr *attr);
+    /* All of it or nothing.  -EFBIG -ENOSPC -EDQUOT -EISDIR -EINVAL. */
+    int (*write)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
+                 const void *bytes, uint32_t length, struct store_wcc *wcc);
+    int (*make)(struct store *s, const struct store_cred *c, const struct store_object *dir,
+                struct store_name name, const struct store_make *how, struct store_object *out,
+                struct store_attr *attr, struct store_wcc *dir_wcc);
+    /* remove: anything but directories (-EISDIR); rmdir: directories only (-ENOTDIR -ENOTEMPTY; "." -EINVAL,
+     * ".." -EEXIST). */
+    int (*remove)(struct store *s, const struct store_cred *c, const struct store_object *dir,
+                  struct store_name name, struct store_wcc *dir_wcc);
+    int (*rmdir)(struct store *s, const struct store_cred *c, const struct store_object *dir,
+                 struct store_name name, struct store_wcc *dir_wcc);
+    /* Replaces what is at the target if it is compatible.  -EXDEV between trees; -EINVAL into itself. */
+    int (*rename)(struct store *s, const struct store_cred *c, const struct store_object *from_dir,
+                  struct store_name from, const struct store_object *to_dir, struct store_name to,
+                  struct store_wcc *from_wcc, struct store_wcc *to_wcc);
+    int (*link)(struct store *s, const struct store_cred *c, const struct store_object *o,
+                const struct store_object *dir, struct store_name name, struct store_attr *attr,
+                struct store_wcc *dir_wcc);
+    /* Lists entries after `cookie` (0: from the start, with "." and ".." first: cookies 1 and 2).  `attributes`
+     * as in READDIRPLUS.  Sets *eof when the last entry was taken.  SL_EBADCOOKIE is only for impossible cookies:
+     * the cookie of an entry that is gone is good. */
+    int (*readdir)(struct store *s, const struct store_cred *c, const struct store_object *dir, uint64_t cookie,
+                   bool attributes, store_entry_fn *each, void *arg, bool *eof, struct store_attr *dir_attr);
+    int (*usage)(struct store *s, uint32_t tree, struct store_usage *out);
+    /* Everything acknowledged is durable, so this only has to find the object. */
+    int (*commit)(struct store *s, const struct store_object *o, struct store_attr *attr);
+    void (*write_verifier)(struct store *s, uint8_t verifier[8]); /* constant for the pool's life; never waits */
+
+    /* ---- trees: for the volume layer ---- */
+    /* A new tree with an empty root directory.  *id is pool-wide and never reused. */
+    int (*tree_create)(struct store *s, const char *props, size_t props_length, uint64_t size_limit,
+                       uint32_t uid, uint32_t gid, uint32_t mode, uint32_t *id);
+    int (*tree_update)(struct store *s, uint32_t id, const char *props, size_t props_length,
+                       uint64_t size_limit);
+    /* The tree's handles are STALE at once; its records and blocks go in the background. */
+    int (*tree_delete)(struct store *s, uint32_t id);
+    /* Calls each() for every tree; what it gets is valid during the call.  Any thread; never waits. */
+    int (*tree_each)(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg);
+
+    /* ---- the whole ---- */
+    uint32_t (*pool_id)(struct store *s);             /* any thread */
+    const uint8_t *(*secret)(struct store *s);        /* 32 bytes: keys for handles' hashes; any thread */
+    void (*status)(struct store *s, struct store_status *out); /* any thread */
+    /* Waits until background work (reaping, punching, compaction) has nothing left; tests and `sluice pool wait`
+     * use it. Coroutine. */
+    int (*settle)(struct store *s);
+    /* Main thread, workers running: finishes what is queued, syncs, closes. */
+    void (*close)(struct store *s);
+};
+
+struct store {
+    const struct store_ops *ops;
+};
+
+struct store_options {
+    const char *pool;         /* directory */
+    uint64_t cache_bytes;     /* RAM for data frames */
+    uint64_t inode_entries, map_entries, name_entries; /* bounds of the decoded tables */
+    uint64_t map_size;        /* LMDB's address space; 0: 1 TiB or what RLIMIT_AS allows */
+    uint64_t segment_bytes;   /* 0: 4 GiB; smaller for tests */
+    uint64_t reserve_bytes;   /* appends stop when the file system has less free; 0: default */
+};
+
+/* Opens or creates the pool (store/local).  Main thread, workers running.  *why gets a sentence for people on
+ * failure (static or owned by the store module). */
+int store_local_open(const struct store_options *options, struct store **out, char why[256]);
+
+#endif

@@ -1,0 +1,125 @@
+#include "admin/commands.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sluice/base_metrics.h"
+
+const struct options *commands_options;
+time_t commands_started;
+const struct store_cred root_cred = {0};
+
+struct command {
+    const char *name;
+    json_t *(*run)(struct request *r);
+    const char *arguments; /* the keys that it knows, each with a space on both sides */
+};
+
+static const struct command commands[] = {
+    {"status", command_status, " "},
+    {"metrics", command_metrics, " "},
+    {"settle", command_settle, " "},
+    {"volume-create", command_volume_create, " name size allow squash owner mode "},
+    {"volume-list", command_volume_list, " "},
+    {"volume-show", command_volume_show, " name "},
+    {"volume-set", command_volume_set, " name set "},
+    {"volume-rename", command_volume_rename, " name to "},
+    {"volume-delete", command_volume_delete, " name "},
+    {"mount-command", command_mount, " name server "},
+    {"ls", command_ls, " name path path_hex "},
+    {"cat", command_cat, " name path path_hex "},
+    {"import", command_import, " name from from_hex to to_hex "},
+};
+
+static bool knows(const struct command *command, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *at = command->arguments; (at = strstr(at, key)); at++)
+        if (at[-1] == ' ' && at[length] == ' ')
+            return true;
+    return false;
+}
+
+static json_t *run(const struct command *command, struct request *r)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach (r->args, key, value) {
+        if (strcmp(key, "command") == 0 || (*key && !strchr(key, ' ') && knows(command, key)))
+            continue;
+        return request_error(-EINVAL, "%s has no argument '%.80s'; its arguments are:%s", command->name,
+                             key, command->arguments);
+    }
+    return command->run(r);
+}
+
+json_t *command_run(struct request *r)
+{
+    const char *name = request_text(r, "command");
+    for (size_t i = 0; name && i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return run(&commands[i], r);
+    if (!name)
+        return request_error(-EINVAL, "the request has no \"command\"; right would be {\"command\":\"status\"}");
+    return request_error(-EINVAL, "unknown command '%.80s'", name);
+}
+
+const char *request_text(const struct request *r, const char *key)
+{
+    return json_string_value(json_object_get(r->args, key));
+}
+
+struct search {
+    const char *name;
+    struct volume_copy *out;
+    int error;
+};
+
+static int copy_if_named(void *arg, const struct volume_info *info)
+{
+    struct search *search = arg;
+    if (strcmp(info->config->name, search->name) != 0)
+        return 0;
+    struct volume_copy *out = search->out;
+    size_t bytes = (info->config->rule_count + 1) * sizeof *info->config->rules;
+    *out = (struct volume_copy){info->tree, info->created, *info->config};
+    out->config.rules = calloc(1, bytes);
+    if (!out->config.rules)
+        return -ENOMEM;
+    if (info->config->rule_count)
+        memcpy(out->config.rules, info->config->rules, bytes - sizeof *info->config->rules);
+    return -EEXIST;
+}
+
+json_t *request_volume(const struct request *r, const char *key, struct volume_copy *out)
+{
+    struct search search = {request_text(r, key), out, 0};
+    if (!search.name)
+        return request_error(-EINVAL, "the request has no \"%s\", which names the volume", key);
+    int found = volume_each(copy_if_named, &search);
+    if (found == -EEXIST)
+        return NULL;
+    if (found == -ENOMEM)
+        return request_error(found, "no memory");
+    return request_error(-ENOENT, "there is no volume '%.80s'; sluice volume list shows those there are",
+                         search.name);
+}
+
+json_t *command_metrics(struct request *r)
+{
+    json_t *values = json_object();
+    for (unsigned i = 0; i < METRIC_COUNT; i++)
+        json_object_set_new(values, metric_names[i],
+                            json_pack("{s:I, s:s}", "value", (json_int_t)metric_read(i), "help",
+                                      metric_helps[i]));
+    return json_pack("{s:o}", "metrics", values);
+}
+
+json_t *command_settle(struct request *r)
+{
+    struct store *s = volume_store();
+    int error = s->ops->settle(s);
+    if (error)
+        return request_error(error, "background work did not end: %s", sl_strerror(error));
+    return json_object();
+}

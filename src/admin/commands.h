@@ -1,0 +1,50 @@
+/* The commands of the control socket.  Each runs in a coroutine and returns its final answer: an object with the
+ * result ("ok":true is added), or request_error(). NULL: no memory. */
+#ifndef SLUICE_ADMIN_COMMANDS_H
+#define SLUICE_ADMIN_COMMANDS_H
+
+#include "admin/control.h"
+#include "admin/options.h"
+#include "sluice/volume.h"
+
+/* Set once before the control socket listens. */
+extern const struct options *commands_options;
+extern time_t commands_started;
+
+json_t *command_run(struct request *r);
+
+json_t *command_status(struct request *r);
+json_t *command_metrics(struct request *r);
+json_t *command_settle(struct request *r);
+json_t *command_volume_create(struct request *r);
+json_t *command_volume_list(struct request *r);
+json_t *command_volume_show(struct request *r);
+json_t *command_volume_set(struct request *r);
+json_t *command_volume_rename(struct request *r);
+json_t *command_volume_delete(struct request *r);
+json_t *command_mount(struct request *r);
+json_t *command_ls(struct request *r);
+json_t *command_cat(struct request *r);
+json_t *command_import(struct request *r);
+
+/* A string argument, or NULL. */
+const char *request_text(const struct request *r, const char *key);
+
+/* A volume's copy, taken out of the table: free volume->config.rules. */
+struct volume_copy {
+    uint32_t tree;
+    int64_t created;
+    struct volume_config config;
+};
+/* The volume that args names under `key`.  NULL when found, else the answer. */
+json_t *request_volume(const struct request *r, const char *key, struct volume_copy *out);
+
+/* ---- paths in a volume (paths.c) ---- */
+
+/* Walks an absolute path from the volume's root as `cred`; symbolic links are not followed.  On failure *at is
+ * the number of bytes of `path` that were found. */
+int path_find(uint32_t tree, const struct store_cred *cred, const char *path, size_t length,
+              struct store_object *out, size_t *at);
+extern const struct store_cred root_cred;
+
+#endif

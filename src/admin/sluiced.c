@@ -1,0 +1,212 @@
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "admin/commands.h"
+#include "admin/control.h"
+#include "admin/options.h"
+#include "sluice/base_worker.h"
+#include "sluice/nfs.h"
+#include "sluice/rpc.h"
+
+#ifndef SLUICE_VERSION
+#define SLUICE_VERSION "0.1"
+#endif
+
+enum { STOP_SECONDS = 4, RPC_STOP_MS = 2000, CONTROL_STOP_MS = 1000, WORKERS_STOP_MS = 500 };
+
+static uv_loop_t loop;
+static uv_signal_t on_term, on_int;
+
+static void raise_open_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit))
+        log_warning("sluiced", "the number of open files stays limited: %s", sl_strerror(-errno));
+}
+
+/* Until the loop takes them, so that no thread is interrupted and none is lost. */
+static void hold_signals(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(how, &set, NULL);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    log_notice("sluiced", "%s: stopping", number == SIGTERM ? "SIGTERM" : "SIGINT");
+    uv_stop(&loop);
+}
+
+/* What was acknowledged is durable, so leaving late is worse than leaving at once. */
+static void leave_now(int number)
+{
+    _exit(0);
+}
+
+static int start_store(const struct options *o, struct store **store)
+{
+    char why[256] = "";
+    struct store_options options = {
+        .pool = o->pool, .cache_bytes = o->cache, .inode_entries = o->inode_entries,
+        .map_entries = o->map_entries, .name_entries = o->name_entries, .map_size = o->map_size,
+        .segment_bytes = o->segment_size, .reserve_bytes = o->reserve,
+    };
+    int error = store_local_open(&options, store, why);
+    if (error)
+        log_error("sluiced", "the pool %s cannot be opened: %s", o->pool,
+                  *why ? why : sl_strerror(error));
+    return error;
+}
+
+static int start_rpc(const struct options *o)
+{
+    char why[256] = "";
+    struct rpc_options options = {
+        .listen = o->listen.at, .listen_count = (uint32_t)o->listen.count,
+        .connections_max = o->connections_max,
+        .requests_per_connection = o->requests_per_connection,
+        .bytes_per_connection = o->bytes_per_connection, .send_buffer = o->send_buffer,
+        .record_max = (uint32_t)o->record_max, .duplicate_entries = o->duplicate_entries,
+        .duplicate_bytes = o->duplicate_bytes, .rpcbind = o->rpcbind,
+    };
+    int error = rpc_start(&options, why);
+    if (error)
+        log_error("sluiced", "cannot listen: %s", *why ? why : sl_strerror(error));
+    return error;
+}
+
+static void say_ready(const struct options *o)
+{
+    enum { MOST = 64 };
+    static char listeners[MOST][64];
+    char text[1024] = "", cache[32];
+    unsigned count = rpc_listeners(listeners, MOST);
+    for (unsigned i = 0; i < count && i < MOST; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", listeners[i]);
+    }
+    log_notice("sluiced", "ready: pool %s, %s of RAM for data, %u workers, listening on %s, control socket %s",
+               o->pool, size_format(o->cache, cache), workers_count(), text, o->socket);
+}
+
+static void serve(void)
+{
+    uv_signal_init(&loop, &on_term);
+    uv_signal_init(&loop, &on_int);
+    uv_signal_start(&on_term, on_signal, SIGTERM);
+    uv_signal_start(&on_int, on_signal, SIGINT);
+    hold_signals(SIG_UNBLOCK);
+    uv_run(&loop, UV_RUN_DEFAULT);
+}
+
+static int with_rpc(const struct options *o)
+{
+    char why[256];
+    int error = control_start(&loop, o->socket, why);
+    if (error) {
+        log_error("sluiced", "%s", why);
+        rpc_stop(0);
+        return error;
+    }
+    say_ready(o);
+    serve();
+    alarm(STOP_SECONDS);
+    rpc_stop(RPC_STOP_MS);
+    if (!control_stop(CONTROL_STOP_MS)) {
+        log_warning("sluiced", "a command did not end in time; leaving without it");
+        leave_now(0);
+    }
+    return 0;
+}
+
+static int with_store(const struct options *o, struct store *store)
+{
+    int error = volume_start(store);
+    if (error) {
+        log_error("sluiced", "the volumes cannot be read: %s", sl_strerror(error));
+        return error;
+    }
+    error = nfs_start(store);
+    if (error) {
+        log_error("sluiced", "NFS cannot be started: %s", sl_strerror(error));
+    } else {
+        error = start_rpc(o);
+        if (!error)
+            error = with_rpc(o);
+        nfs_stop();
+    }
+    volume_stop();
+    return error;
+}
+
+static int with_workers(const struct options *o)
+{
+    struct store *store;
+    int error = start_store(o, &store);
+    if (error)
+        return error;
+    error = with_store(o, store);
+    store->ops->close(store);
+    return error;
+}
+
+static int run(const struct options *o)
+{
+    enum log_level level = LOG_LEVEL_NOTICE;
+    log_level_parse(o->log_level, &level);
+    log_set_level(level);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGALRM, leave_now);
+    raise_open_files();
+    hold_signals(SIG_BLOCK);
+    coro_set_limit(o->coroutines);
+    blocking_set_limit(o->blocking_threads);
+    commands_options = o;
+    commands_started = time(NULL);
+    uv_loop_init(&loop);
+    int error = workers_start(o->workers);
+    if (error) {
+        log_error("sluiced", "the workers cannot be started: %s", sl_strerror(error));
+        return error;
+    }
+    error = with_workers(o);
+    blocking_stop();
+    workers_stop(WORKERS_STOP_MS);
+    return error;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct config_error problem;
+    enum options_action action;
+    int error = options_read(argc, argv, &options, &action, &problem);
+    if (error) {
+        fprintf(stderr, "sluiced: %s\n", problem.text);
+        options_free(&options);
+        return 2;
+    }
+    if (action == OPTIONS_HELP)
+        options_print_help(stdout);
+    else if (action == OPTIONS_PRINT)
+        options_print_example(stdout);
+    else if (action == OPTIONS_VERSION)
+        puts("sluiced " SLUICE_VERSION);
+    else if (action == OPTIONS_CHECK)
+        puts("the configuration is right");
+    else
+        error = run(&options);
+    options_free(&options);
+    return error ? 1 : 0;
+}

@@ -1,0 +1,277 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "admin/commands.h"
+#include "admin/volume_config.h"
+
+/* ---- create ---- */
+
+static int take_setting(struct request *r, struct volume_settings *s, const char *key,
+                        const char *fallback, char why[256])
+{
+    json_t *value = json_object_get(r->args, key);
+    if (value && !json_is_string(value)) {
+        snprintf(why, 256, "%s must be a text", key);
+        return -EINVAL;
+    }
+    const char *text = value ? json_string_value(value) : fallback;
+    return text ? settings_set(s, key, text, why) : 0;
+}
+
+static json_t *created(const struct volume_settings *s, uint32_t tree)
+{
+    char warning[512];
+    settings_nobody_writes(s, warning);
+    json_t *answer = json_pack("{s:s, s:I}", "name", s->config->name, "number", (json_int_t)tree);
+    if (*warning)
+        json_object_set_new(answer, "warning", json_string(warning));
+    return answer;
+}
+
+json_t *command_volume_create(struct request *r)
+{
+    static const char *const keys[][2] = {
+        {"size", NULL}, {"allow", "host:rw"}, {"squash", "root"}, {"owner", NULL}, {"mode", "0755"}};
+    struct volume_config config = {0};
+    struct volume_settings s = {.config = &config, .uid = r->uid, .gid = r->gid};
+    const char *name = request_text(r, "name");
+    char why[256];
+    uint32_t tree = 0;
+    if (!name)
+        return request_error(-EINVAL, "the request has no \"name\" for the new volume");
+    int error = volume_name_check(name, why);
+    if (!error)
+        snprintf(config.name, sizeof config.name, "%s", name);
+    for (size_t i = 0; !error && i < sizeof keys / sizeof keys[0]; i++)
+        error = take_setting(r, &s, keys[i][0], keys[i][1], why);
+    if (!error)
+        error = volume_create(&config, s.uid, s.gid, s.mode, &tree, why);
+    json_t *answer = error ? request_error(error, "%s", why) : created(&s, tree);
+    free(config.rules);
+    return answer;
+}
+
+/* ---- list, show ---- */
+
+struct copies {
+    struct volume_copy *at;
+    size_t count, room;
+};
+
+static int copy_volume(void *arg, const struct volume_info *info)
+{
+    struct copies *all = arg;
+    if (all->count == all->room) {
+        size_t room = all->room ? 2 * all->room : 32;
+        struct volume_copy *more = realloc(all->at, room * sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        all->at = more;
+        all->room = room;
+    }
+    struct volume_copy *to = &all->at[all->count];
+    *to = (struct volume_copy){info->tree, info->created, *info->config};
+    size_t bytes = info->config->rule_count * sizeof *to->config.rules;
+    to->config.rules = malloc(bytes + 1);
+    if (!to->config.rules)
+        return -ENOMEM;
+    if (bytes)
+        memcpy(to->config.rules, info->config->rules, bytes);
+    all->count++;
+    return 0;
+}
+
+static int root_attributes(uint32_t tree, struct store_attr *attr)
+{
+    struct store *s = volume_store();
+    struct store_object root;
+    int error = s->ops->root(s, tree, &root);
+    return error ? error : s->ops->getattr(s, &root, attr);
+}
+
+static void add_owner(json_t *to, uint32_t tree)
+{
+    struct store_attr attr;
+    char owner[32], mode[8];
+    if (root_attributes(tree, &attr))
+        return;
+    snprintf(owner, sizeof owner, "%u:%u", attr.uid, attr.gid);
+    snprintf(mode, sizeof mode, "%04o", attr.mode & 07777);
+    json_object_set_new(to, "owner", json_string(owner));
+    json_object_set_new(to, "mode", json_string(mode));
+}
+
+static void add_usage(json_t *to, uint32_t tree)
+{
+    struct store *s = volume_store();
+    struct store_usage usage;
+    if (s->ops->usage(s, tree, &usage))
+        return;
+    json_object_set_new(to, "bytes_used", json_integer((json_int_t)usage.bytes_used));
+    json_object_set_new(to, "bytes_available", json_integer((json_int_t)usage.bytes_available));
+    json_object_set_new(to, "files", json_integer((json_int_t)usage.files_used));
+}
+
+static json_t *describe(const struct volume_copy *v)
+{
+    size_t room = (size_t)v->config.rule_count * 64 + 1;
+    char *allow = malloc(room);
+    if (!allow)
+        return NULL;
+    volume_rules_format(v->config.rules, v->config.rule_count, allow, room);
+    json_t *answer = json_pack("{s:s, s:I, s:I, s:s, s:s, s:I}", "name", v->config.name, "number",
+                               (json_int_t)v->tree, "size", (json_int_t)v->config.size, "allow", allow,
+                               "squash", volume_squash_text(v->config.squash), "created",
+                               (json_int_t)v->created);
+    free(allow);
+    if (answer) {
+        add_owner(answer, v->tree);
+        add_usage(answer, v->tree);
+    }
+    return answer;
+}
+
+json_t *command_volume_list(struct request *r)
+{
+    struct copies all = {0};
+    int error = volume_each(copy_volume, &all);
+    json_t *list = json_array();
+    for (size_t i = 0; i < all.count; i++) {
+        if (!error && json_array_append_new(list, describe(&all.at[i])))
+            error = -ENOMEM;
+        free(all.at[i].config.rules);
+    }
+    free(all.at);
+    if (!error)
+        return json_pack("{s:o}", "volumes", list);
+    json_decref(list);
+    return request_error(error, "the list cannot be made: %s", sl_strerror(error));
+}
+
+json_t *command_volume_show(struct request *r)
+{
+    struct volume_copy v;
+    json_t *answer = request_volume(r, "name", &v);
+    if (answer)
+        return answer;
+    answer = json_pack("{s:o}", "volume", describe(&v));
+    free(v.config.rules);
+    return answer;
+}
+
+/* ---- set ---- */
+
+/* "set" is a list of "KEY=VALUE". */
+static int take_assignments(json_t *list, struct volume_settings *s, char why[256])
+{
+    size_t i;
+    json_t *item;
+    if (!json_is_array(list) || json_array_size(list) == 0) {
+        snprintf(why, 256, "nothing to set; right would be KEY=VALUE, for example size=2T");
+        return -EINVAL;
+    }
+    json_array_foreach (list, i, item) {
+        const char *text = json_string_value(item);
+        const char *equals = text ? strchr(text, '=') : NULL;
+        char key[64];
+        if (!equals || (size_t)(equals - text) >= sizeof key) {
+            snprintf(why, 256, "'%.80s': right would be KEY=VALUE, for example size=2T",
+                     text ? text : "?");
+            return -EINVAL;
+        }
+        snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
+        int error = settings_set(s, key, equals + 1, why);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static int set_root(uint32_t tree, const struct volume_settings *s, char why[256])
+{
+    struct store *store = volume_store();
+    struct store_object root;
+    struct store_wcc wcc;
+    struct store_setattr set = {.uid = s->uid, .gid = s->gid, .mode = s->mode};
+    set.set = (s->owner_set ? STORE_SET_UID | STORE_SET_GID : 0) | (s->mode_set ? STORE_SET_MODE : 0);
+    if (!set.set)
+        return 0;
+    int error = store->ops->root(store, tree, &root);
+    if (!error)
+        error = store->ops->setattr(store, &root_cred, &root, &set, NULL, &wcc);
+    if (error)
+        snprintf(why, 256, "owner and mode are as they were: %s", sl_strerror(error));
+    return error;
+}
+
+static void fill_root(uint32_t tree, struct volume_settings *s)
+{
+    struct store_attr attr;
+    if (root_attributes(tree, &attr))
+        return;
+    if (!s->owner_set) {
+        s->uid = attr.uid;
+        s->gid = attr.gid;
+    }
+    if (!s->mode_set)
+        s->mode = attr.mode;
+}
+
+json_t *command_volume_set(struct request *r)
+{
+    struct volume_copy v;
+    char why[256], warning[512];
+    json_t *answer = request_volume(r, "name", &v);
+    if (answer)
+        return answer;
+    struct volume_settings s = {.config = &v.config};
+    int error = take_assignments(json_object_get(r->args, "set"), &s, why);
+    if (!error)
+        error = volume_update(v.tree, &v.config, why);
+    if (!error)
+        error = set_root(v.tree, &s, why);
+    if (error) {
+        answer = request_error(error, "%s", why);
+    } else {
+        fill_root(v.tree, &s);
+        settings_nobody_writes(&s, warning);
+        answer = json_pack("{s:o}", "volume", describe(&v));
+        if (*warning)
+            json_object_set_new(answer, "warning", json_string(warning));
+    }
+    free(v.config.rules);
+    return answer;
+}
+
+/* ---- rename, delete ---- */
+
+json_t *command_volume_rename(struct request *r)
+{
+    struct volume_copy v;
+    char why[256];
+    const char *to = request_text(r, "to");
+    json_t *answer = request_volume(r, "name", &v);
+    if (answer)
+        return answer;
+    if (!to)
+        snprintf(why, sizeof why, "the request has no \"to\", the new name");
+    int error = to ? volume_name_check(to, why) : -EINVAL;
+    if (!error) {
+        snprintf(v.config.name, sizeof v.config.name, "%s", to);
+        error = volume_update(v.tree, &v.config, why);
+    }
+    free(v.config.rules);
+    return error ? request_error(error, "%s", why) : json_object();
+}
+
+json_t *command_volume_delete(struct request *r)
+{
+    struct volume_copy v;
+    char why[256];
+    json_t *answer = request_volume(r, "name", &v);
+    if (answer)
+        return answer;
+    free(v.config.rules);
+    int error = volume_delete(v.tree, why);
+    return error ? request_error(error, "%s", why) : json_object();
+}

@@ -1,0 +1,135 @@
+#include "admin/volume_config.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOBODY = 65534 };
+
+static int parse_id(const char *text, uint32_t *id)
+{
+    if (!isdigit((unsigned char)*text))
+        return -EINVAL;
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*end || errno || value >= UINT32_MAX)
+        return -EINVAL;
+    *id = (uint32_t)value;
+    return 0;
+}
+
+static int set_owner(struct volume_settings *s, const char *value, char why[256])
+{
+    char user[32];
+    const char *colon = strchr(value, ':');
+    size_t length = colon ? (size_t)(colon - value) : 0;
+    if (length > 0 && length < sizeof user) {
+        memcpy(user, value, length);
+        user[length] = 0;
+        if (!parse_id(user, &s->uid) && !parse_id(colon + 1, &s->gid)) {
+            s->owner_set = true;
+            return 0;
+        }
+    }
+    snprintf(why, 256, "owner '%.60s': right would be UID:GID in numbers, for example 1000:1000", value);
+    return -EINVAL;
+}
+
+static int set_mode(struct volume_settings *s, const char *value, char why[256])
+{
+    char *end;
+    unsigned long mode = strtoul(value, &end, 8);
+    if (!isdigit((unsigned char)*value) || *end || mode > 07777) {
+        snprintf(why, 256, "mode '%.60s': right would be octal digits, for example 0755", value);
+        return -EINVAL;
+    }
+    s->mode = (uint32_t)mode;
+    s->mode_set = true;
+    return 0;
+}
+
+static int set_size(struct volume_settings *s, const char *value, char why[256])
+{
+    if (strcmp(value, "none") == 0) {
+        s->config->size = 0;
+        return 0;
+    }
+    int error = size_parse(value, &s->config->size);
+    if (error)
+        snprintf(why, 256, "size '%.60s': right would be 500G, 1.5T, plain bytes, or none for no limit",
+                 value);
+    return error;
+}
+
+static int set_allow(struct volume_settings *s, const char *value, char why[256])
+{
+    struct volume_rule *rules;
+    uint32_t count;
+    int error = volume_rules_parse(value, &rules, &count, why);
+    if (error)
+        return error;
+    free(s->config->rules);
+    s->config->rules = rules;
+    s->config->rule_count = count;
+    return 0;
+}
+
+static int set_squash(struct volume_settings *s, const char *value, char why[256])
+{
+    int error = volume_squash_parse(value, &s->config->squash);
+    if (error)
+        snprintf(why, 256, "squash '%.60s': right would be root, none or all", value);
+    return error;
+}
+
+int settings_set(struct volume_settings *s, const char *key, const char *value, char why[256])
+{
+    static const struct {
+        const char *key;
+        int (*set)(struct volume_settings *s, const char *value, char why[256]);
+    } keys[] = {{"size", set_size}, {"allow", set_allow}, {"squash", set_squash},
+                {"owner", set_owner}, {"mode", set_mode}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (strcmp(key, keys[i].key) == 0)
+            return keys[i].set(s, value, why);
+    snprintf(why, 256, "unknown key '%.60s'; a volume has size, allow, squash, owner and mode", key);
+    return -EINVAL;
+}
+
+/* ---- who can write ---- */
+
+static bool others_write(const struct volume_settings *s)
+{
+    if (s->mode & 02)
+        return true;
+    if (s->config->squash == VOLUME_SQUASH_ALL)
+        return (s->uid == NOBODY && s->mode & 0200) || (s->gid == NOBODY && s->mode & 020);
+    return (s->uid != 0 && s->mode & 0200) || (s->gid != 0 && s->mode & 020);
+}
+
+void settings_nobody_writes(const struct volume_settings *s, char to[512])
+{
+    const struct volume_config *c = s->config;
+    bool any = false, host = false;
+    for (uint32_t i = 0; i < c->rule_count; i++) {
+        any = any || c->rules[i].write;
+        host = host || (c->rules[i].host && c->rules[i].write);
+    }
+    to[0] = 0;
+    if (c->rule_count == 0)
+        snprintf(to, 512, "no rule lets anyone in; sluice volume set %s allow=host:rw lets this host in",
+                 c->name);
+    else if (!any)
+        snprintf(to, 512, "nobody can write: every rule is ro; sluice volume set %s allow=host:rw lets "
+                 "this host write", c->name);
+    else if (others_write(s) || (c->squash != VOLUME_SQUASH_ALL && (host || c->squash == VOLUME_SQUASH_NONE)))
+        return;
+    else if (c->squash == VOLUME_SQUASH_ALL)
+        snprintf(to, 512, "nobody can write: squash=all makes everyone 65534, who does not own the volume; "
+                 "sluice volume set %s owner=65534:65534 mode=0755 helps", c->name);
+    else
+        snprintf(to, 512, "nobody can write: only root owns the volume, and squash=root takes root's "
+                 "rights from other hosts; sluice volume set %s squash=none lets their root write, "
+                 "sluice volume set %s owner=1000:1000 mode=0755 gives it to uid 1000", c->name, c->name);
+}

@@ -1,0 +1,103 @@
+/* sluice, the command line: sends one JSON request to the server's control socket and shows the answer
+ * (sluice/base_protocol.h).  One thread. */
+#ifndef SLUICE_CLI_CLI_H
+#define SLUICE_CLI_CLI_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
+
+/* X(key, value name or NULL, help) */
+#define CLI_OPTIONS(X) \
+    X(json, NULL, "Answer in JSON, for programs") \
+    X(socket, "PATH", "The server's control socket") \
+    X(pool, "DIR", "The server's pool; its socket is DIR/control.sock") \
+    X(help, NULL, "Show the help of a command") \
+    X(version, NULL, "Show the version") \
+    X(size, "SIZE", "Most bytes the volume may hold, like 500G or 1.5T; none is no limit") \
+    X(allow, "RULES", "Who may mount: CIDR[:ro|:rw], host or all, separated by commas; the first match " \
+                      "wins (default: host)") \
+    X(squash, "WHOM", "root: other hosts' root becomes 65534 (the default); none; all: everyone does") \
+    X(owner, "UID:GID", "Owner of the volume's root directory (default: you)") \
+    X(mode, "MODE", "Its permissions (default: 0755)") \
+    X(yes, NULL, "Delete without asking") \
+    X(to, "PATH", "The directory in the volume to import into (default: /)") \
+    X(server, "HOST", "The server's name or address as the clients know it")
+
+enum cli_option {
+#define CLI_ENUM(key, value, help) OPTION_##key,
+    CLI_OPTIONS(CLI_ENUM)
+#undef CLI_ENUM
+    OPTION_COUNT
+};
+
+struct cli {
+    const char *given[OPTION_COUNT]; /* NULL: not given; "" for options without a value */
+    int word_count;
+    char **words; /* after the command */
+};
+
+struct cli_command {
+    const char *name, *usage, *help; /* name: one or two words */
+    int least, most;                 /* words */
+    const char *options;             /* besides json, socket, pool, help: " size allow " */
+    int (*run)(const struct cli *cli);
+};
+
+/* Prints "sluice: ..." to stderr. */
+void cli_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- client.c ---- */
+
+struct client {
+    FILE *in;
+    int fd;
+    char *line;
+    size_t room;
+};
+
+/* EXIT_DONE, or EXIT_NO_SERVER after saying what is wrong. */
+int client_open(const struct cli *cli, struct client *c);
+void client_close(struct client *c);
+/* Sends (taking the object over). */
+int client_send(struct client *c, json_t *request);
+/* The next line as an object; NULL when the server is gone (said). */
+json_t *client_next(struct client *c);
+
+/* Is this the final answer? */
+bool answer_final(const json_t *answer);
+/* After the final answer: shows an error (--json: as it came) and returns the exit code. */
+int answer_failed(const struct cli *cli, json_t *answer);
+
+/* One request, one answer: gives it in *answer (to be freed) when the exit code is EXIT_DONE. */
+int client_ask(const struct cli *cli, json_t *request, json_t **answer);
+
+/* ---- show.c ---- */
+
+const char *text_of(const json_t *from, const char *key);
+long long number_of(const json_t *from, const char *key);
+/* Prints one JSON line to stdout, without "ok". */
+void show_json(json_t *answer);
+/* Prints "warning: ..." to stderr if the answer has one. */
+void show_warning(const json_t *answer);
+void show_name(FILE *to, const json_t *from, const char *key);
+
+/* ---- the commands ---- */
+
+int cli_status(const struct cli *cli);
+int cli_metrics(const struct cli *cli);
+int cli_settle(const struct cli *cli);
+int cli_volume_create(const struct cli *cli);
+int cli_volume_list(const struct cli *cli);
+int cli_volume_show(const struct cli *cli);
+int cli_volume_set(const struct cli *cli);
+int cli_volume_rename(const struct cli *cli);
+int cli_volume_delete(const struct cli *cli);
+int cli_mount_command(const struct cli *cli);
+int cli_import(const struct cli *cli);
+int cli_ls(const struct cli *cli);
+int cli_cat(const struct cli *cli);
+
+#endif

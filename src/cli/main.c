@@ -1,0 +1,208 @@
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+#ifndef SLUICE_VERSION
+#define SLUICE_VERSION "0.1"
+#endif
+
+static const struct cli_command commands[] = {
+    {"status", "", "Shows the server: pool, space, cache, clients, procedures", 0, 0, " ", cli_status},
+    {"volume create", "NAME [--size SIZE] [--allow RULES] [--squash root|none|all] [--owner UID:GID] "
+     "[--mode MODE]", "Makes a volume; this host alone may mount it unless --allow says more", 1, 1,
+     " size allow squash owner mode ", cli_volume_create},
+    {"volume list", "", "Lists the volumes", 0, 0, " ", cli_volume_list},
+    {"volume show", "NAME", "Shows a volume's settings and what it holds", 1, 1, " ", cli_volume_show},
+    {"volume set", "NAME KEY=VALUE...", "Changes size, allow, squash, owner or mode at once", 2, 64, " ",
+     cli_volume_set},
+    {"volume rename", "NAME NEW", "Renames a volume; clients that have it mounted go on", 2, 2, " ",
+     cli_volume_rename},
+    {"volume delete", "NAME [--yes]", "Deletes a volume and everything in it", 1, 1, " yes ",
+     cli_volume_delete},
+    {"import", "VOLUME DIR [--to PATH]", "Copies a directory of the server's machine into a volume; run again, "
+     "it goes on where it was", 2, 2, " to ", cli_import},
+    {"ls", "VOLUME[:/PATH]", "Lists a directory of a volume, without a mount", 1, 1, " ", cli_ls},
+    {"cat", "VOLUME:/PATH", "Prints a file of a volume, without a mount", 1, 1, " ", cli_cat},
+    {"mount-command", "VOLUME [--server HOST]", "Prints the commands that mount a volume", 1, 1, " server ",
+     cli_mount_command},
+    {"metrics", "", "Shows every counter", 0, 0, " ", cli_metrics},
+    {"settle", "", "Waits until background work is done", 0, 0, " ", cli_settle},
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const char *const option_names[] = {
+#define CLI_NAME(key, value, help) #key,
+    CLI_OPTIONS(CLI_NAME)
+#undef CLI_NAME
+};
+
+static const struct {
+    const char *value, *help;
+} option_texts[] = {
+#define CLI_TEXT(key, value, help) {value, help},
+    CLI_OPTIONS(CLI_TEXT)
+#undef CLI_TEXT
+};
+
+/* ---- help ---- */
+
+static void print_option(FILE *to, int option)
+{
+    char left[64];
+    const char *value = option_texts[option].value;
+    snprintf(left, sizeof left, "--%s%s%s", option_names[option], value ? " " : "", value ? value : "");
+    fprintf(to, "  %-20s %s\n", left, option_texts[option].help);
+}
+
+static void print_all(FILE *to)
+{
+    fputs("sluice: manages a running sluiced\n\nusage: sluice COMMAND [OPTION]...\n\n", to);
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(to, "  %-16s %s\n", commands[i].name, commands[i].help);
+    fputs("\nsluice help COMMAND shows more. Options of every command:\n", to);
+    for (int i = OPTION_json; i <= OPTION_version; i++)
+        print_option(to, i);
+    fputs("\nWithout --socket and --pool: SLUICE_SOCKET, SLUICE_POOL, /var/lib/sluice/control.sock.\n"
+          "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no server.\n", to);
+}
+
+static bool takes(const struct cli_command *command, int option)
+{
+    char key[32];
+    snprintf(key, sizeof key, " %s ", option_names[option]);
+    return option <= OPTION_help || strstr(command->options, key);
+}
+
+static void print_usage(FILE *to, const struct cli_command *command)
+{
+    fprintf(to, "usage: sluice %s%s%s\n", command->name, *command->usage ? " " : "", command->usage);
+}
+
+static void print_command(FILE *to, const struct cli_command *command)
+{
+    print_usage(to, command);
+    fprintf(to, "\n%s.\n\n", command->help);
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (takes(command, i))
+            print_option(to, i);
+}
+
+/* ---- words and options ---- */
+
+/* The command that the words begin with; *used: how many words its name has. */
+static const struct cli_command *find_command(int count, char **words, int *used)
+{
+    for (int i = 0; i < COMMANDS; i++) {
+        const char *space = strchr(commands[i].name, ' ');
+        size_t first = space ? (size_t)(space - commands[i].name) : strlen(commands[i].name);
+        *used = space ? 2 : 1;
+        if (count >= *used && strlen(words[0]) == first && memcmp(words[0], commands[i].name, first) == 0 &&
+            (!space || strcmp(words[1], space + 1) == 0))
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static int unknown_command(int count, char **words)
+{
+    if (count == 0)
+        print_all(stderr);
+    else if (strcmp(words[0], "volume") == 0)
+        cli_complain("volume %s: right would be create, list, show, set, rename or delete",
+                     count > 1 ? words[1] : "what?");
+    else
+        cli_complain("unknown command '%s'; sluice help lists them", words[0]);
+    return EXIT_USAGE;
+}
+
+static int scan(int argc, char **argv, struct cli *cli)
+{
+    struct option known[OPTION_COUNT + 1] = {0};
+    for (int i = 0; i < OPTION_COUNT; i++)
+        known[i] = (struct option){option_names[i], option_texts[i].value ? required_argument : no_argument,
+                                   NULL, i + 1000};
+    opterr = 0;
+    for (;;) {
+        int at = optind;
+        int found = getopt_long(argc, argv, ":h", known, NULL);
+        if (found == -1)
+            break;
+        if (found == 'h')
+            found = OPTION_help + 1000;
+        if (found < 1000) {
+            const char *word = optind > at || optind >= argc ? argv[optind - 1] : argv[optind];
+            cli_complain(found == ':' ? "%s wants a value after it" : "unknown option %s; sluice help lists them",
+                         word);
+            return EXIT_USAGE;
+        }
+        cli->given[found - 1000] = optarg ? optarg : "";
+    }
+    cli->words = argv + optind;
+    cli->word_count = argc - optind;
+    return EXIT_DONE;
+}
+
+static int show_help(int count, char **words)
+{
+    int used;
+    const struct cli_command *command = find_command(count, words, &used);
+    bool some = false;
+    if (command) {
+        print_command(stdout, command);
+        return EXIT_DONE;
+    }
+    for (int i = 0; count == 1 && i < COMMANDS; i++) {
+        size_t length = strlen(words[0]);
+        if (strncmp(commands[i].name, words[0], length) != 0 || commands[i].name[length] != ' ')
+            continue;
+        printf("  sluice %s %s\n      %s\n", commands[i].name, commands[i].usage, commands[i].help);
+        some = true;
+    }
+    if (some)
+        return EXIT_DONE;
+    if (count)
+        return unknown_command(count, words);
+    print_all(stdout);
+    return EXIT_DONE;
+}
+
+static int run(struct cli *cli, const struct cli_command *command, int used)
+{
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (!cli->given[i] || takes(command, i))
+            continue;
+        cli_complain("%s does not take --%s", command->name, option_names[i]);
+        print_usage(stderr, command);
+        return EXIT_USAGE;
+    }
+    cli->words += used;
+    cli->word_count -= used;
+    if (cli->word_count < command->least || cli->word_count > command->most) {
+        if (cli->word_count > command->most)
+            cli_complain("%s: one word too many: '%s'", command->name, cli->words[command->most]);
+        else
+            cli_complain("%s: a word is missing", command->name);
+        print_usage(stderr, command);
+        return EXIT_USAGE;
+    }
+    return command->run(cli);
+}
+
+int main(int argc, char **argv)
+{
+    struct cli cli = {0};
+    int used, code = scan(argc, argv, &cli);
+    if (code)
+        return code;
+    if (cli.given[OPTION_version]) {
+        puts("sluice " SLUICE_VERSION);
+        return EXIT_DONE;
+    }
+    bool word_help = cli.word_count && strcmp(cli.words[0], "help") == 0;
+    if (cli.given[OPTION_help] || word_help)
+        return show_help(cli.word_count - word_help, cli.words + word_help);
+    const struct cli_command *command = find_command(cli.word_count, cli.words, &used);
+    return command ? run(&cli, command, used) : unknown_command(cli.word_count, cli.words);
+}

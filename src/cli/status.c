@@ -1,0 +1,97 @@
+#include <string.h>
+
+#include "cli/cli.h"
+#include "sluice/base_config.h"
+
+static json_t *command(const char *name)
+{
+    return json_pack("{s:s}", "command", name);
+}
+
+static const char *bytes(char *to, const json_t *from, const char *key)
+{
+    return size_format((uint64_t)number_of(from, key), to);
+}
+
+static void show_uptime(long long seconds)
+{
+    if (seconds >= 86400)
+        printf("%lldd ", seconds / 86400);
+    printf("%02lld:%02lld:%02lld", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+}
+
+static void show_pool(const json_t *pool)
+{
+    char a[32], b[32];
+    printf("pool      %s\n", text_of(pool, "path"));
+    if (json_is_true(json_object_get(pool, "frozen")))
+        printf("          takes no changes: %s\n", text_of(pool, "reason"));
+    printf("space     %s free of %s", bytes(a, pool, "bytes_free"), bytes(b, pool, "bytes_total"));
+    printf("; metadata %s, %lld segments", bytes(a, pool, "meta_bytes"), number_of(pool, "segments"));
+    printf(", %lld pieces of background work left\n", number_of(pool, "work_left"));
+    printf("cache     %s used of %s\n", bytes(a, pool, "cache_used_bytes"), bytes(b, pool, "cache_bytes"));
+}
+
+static void show_status(const json_t *answer)
+{
+    size_t i;
+    json_t *item;
+    char a[32];
+    printf("server    pid %lld, up ", number_of(answer, "pid"));
+    show_uptime(number_of(answer, "uptime"));
+    printf(", %lld workers, %lld volumes\nlistens   ", number_of(answer, "workers"),
+           number_of(answer, "volumes"));
+    json_array_foreach (json_object_get(answer, "listen"), i, item)
+        printf("%s%s", i ? ", " : "", json_string_value(item));
+    putchar('\n');
+    show_pool(json_object_get(answer, "pool"));
+    const json_t *clients = json_object_get(answer, "clients");
+    printf("clients   %lld connections, %lld requests (%s) in flight\n", number_of(clients, "connections"),
+           number_of(clients, "requests_in_flight"), bytes(a, clients, "bytes_in_flight"));
+    const json_t *procedures = json_object_get(answer, "procedures");
+    if (json_array_size(procedures))
+        printf("\n%-10s %-12s %14s %12s\n", "PROGRAM", "PROCEDURE", "CALLS", "ERRORS");
+    json_array_foreach (procedures, i, item)
+        printf("%-10s %-12s %14lld %12lld\n", text_of(item, "program"), text_of(item, "procedure"),
+               number_of(item, "calls"), number_of(item, "errors"));
+}
+
+int cli_status(const struct cli *cli)
+{
+    json_t *answer;
+    int code = client_ask(cli, command("status"), &answer);
+    if (code)
+        return code;
+    if (cli->given[OPTION_json])
+        show_json(answer);
+    else
+        show_status(answer);
+    json_decref(answer);
+    return EXIT_DONE;
+}
+
+int cli_metrics(const struct cli *cli)
+{
+    json_t *answer, *item;
+    const char *name;
+    int code = client_ask(cli, command("metrics"), &answer);
+    if (code)
+        return code;
+    if (cli->given[OPTION_json])
+        show_json(answer);
+    else
+        json_object_foreach (json_object_get(answer, "metrics"), name, item)
+            printf("%-20s %20lld  %s\n", name, number_of(item, "value"), text_of(item, "help"));
+    json_decref(answer);
+    return EXIT_DONE;
+}
+
+int cli_settle(const struct cli *cli)
+{
+    json_t *answer;
+    int code = client_ask(cli, command("settle"), &answer);
+    if (!code && cli->given[OPTION_json])
+        show_json(answer);
+    json_decref(answer);
+    return code;
+}

@@ -1,0 +1,168 @@
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "sluice/base_config.h"
+
+static json_t *command(const char *name, const char *volume)
+{
+    return json_pack("{s:s, s:s}", "command", name, "name", volume);
+}
+
+/* Shows the answer: as JSON, or with `human`, which may be NULL. */
+static int ask_and_show(const struct cli *cli, json_t *request, void (*human)(const json_t *answer))
+{
+    json_t *answer;
+    int code = client_ask(cli, request, &answer);
+    if (code)
+        return code;
+    show_warning(answer);
+    if (cli->given[OPTION_json])
+        show_json(answer);
+    else if (human)
+        human(answer);
+    json_decref(answer);
+    return EXIT_DONE;
+}
+
+static const char *size_text(const json_t *volume, char *to)
+{
+    long long size = number_of(volume, "size");
+    return size ? size_format((uint64_t)size, to) : "none";
+}
+
+static void show_volume(const json_t *answer)
+{
+    const json_t *v = json_object_get(answer, "volume");
+    char size[32], used[32], available[32], created[64];
+    time_t when = (time_t)number_of(v, "created");
+    struct tm parts;
+    strftime(created, sizeof created, "%Y-%m-%d %H:%M:%S %z", localtime_r(&when, &parts));
+    printf("name      %s\n", text_of(v, "name"));
+    printf("size      %s\n", size_text(v, size));
+    printf("used      %s in %lld files, %s available\n",
+           size_format((uint64_t)number_of(v, "bytes_used"), used), number_of(v, "files"),
+           size_format((uint64_t)number_of(v, "bytes_available"), available));
+    printf("allow     %s\n", *text_of(v, "allow") ? text_of(v, "allow") : "none");
+    printf("squash    %s\n", text_of(v, "squash"));
+    printf("owner     %s, mode %s\n", text_of(v, "owner"), text_of(v, "mode"));
+    printf("created   %s\n", created);
+    printf("number    %lld\n", number_of(v, "number"));
+}
+
+static void show_list(const json_t *answer)
+{
+    size_t i;
+    json_t *v;
+    const json_t *all = json_object_get(answer, "volumes");
+    if (!json_array_size(all)) {
+        printf("no volumes yet; sluice volume create NAME makes one\n");
+        return;
+    }
+    printf("%-24s %8s %8s %10s %-6s %s\n", "NAME", "SIZE", "USED", "FILES", "SQUASH", "ALLOW");
+    json_array_foreach (all, i, v) {
+        char size[32], used[32];
+        printf("%-24s %8s %8s %10lld %-6s %s\n", text_of(v, "name"), size_text(v, size),
+               size_format((uint64_t)number_of(v, "bytes_used"), used), number_of(v, "files"),
+               text_of(v, "squash"), *text_of(v, "allow") ? text_of(v, "allow") : "none");
+    }
+}
+
+static void show_created(const json_t *answer)
+{
+    printf("volume %s is there; sluice mount-command %s prints how to mount it\n", text_of(answer, "name"),
+           text_of(answer, "name"));
+}
+
+static void add(json_t *request, const struct cli *cli, enum cli_option option, const char *key)
+{
+    if (cli->given[option])
+        json_object_set_new(request, key, json_string(cli->given[option]));
+}
+
+int cli_volume_create(const struct cli *cli)
+{
+    json_t *request = command("volume-create", cli->words[0]);
+    add(request, cli, OPTION_size, "size");
+    add(request, cli, OPTION_allow, "allow");
+    add(request, cli, OPTION_squash, "squash");
+    add(request, cli, OPTION_owner, "owner");
+    add(request, cli, OPTION_mode, "mode");
+    return ask_and_show(cli, request, show_created);
+}
+
+int cli_volume_list(const struct cli *cli)
+{
+    return ask_and_show(cli, json_pack("{s:s}", "command", "volume-list"), show_list);
+}
+
+int cli_volume_show(const struct cli *cli)
+{
+    return ask_and_show(cli, command("volume-show", cli->words[0]), show_volume);
+}
+
+int cli_volume_set(const struct cli *cli)
+{
+    json_t *request = command("volume-set", cli->words[0]), *set = json_array();
+    for (int i = 1; i < cli->word_count; i++)
+        json_array_append_new(set, json_string(cli->words[i]));
+    if (request)
+        json_object_set_new(request, "set", set);
+    return ask_and_show(cli, request, NULL);
+}
+
+int cli_volume_rename(const struct cli *cli)
+{
+    return ask_and_show(cli, json_pack("{s:s, s:s, s:s}", "command", "volume-rename", "name", cli->words[0],
+                                       "to", cli->words[1]), NULL);
+}
+
+static bool typed_again(const char *name)
+{
+    char line[256];
+    fprintf(stderr, "This deletes the volume %s and everything in it. Type its name to go on: ", name);
+    fflush(stderr);
+    if (!fgets(line, sizeof line, stdin))
+        line[0] = 0;
+    line[strcspn(line, "\n")] = 0;
+    return strcmp(line, name) == 0;
+}
+
+int cli_volume_delete(const struct cli *cli)
+{
+    json_t *answer;
+    int code = client_ask(cli, command("volume-show", cli->words[0]), &answer);
+    json_decref(answer);
+    if (code)
+        return code;
+    if (!cli->given[OPTION_yes] && !typed_again(cli->words[0])) {
+        cli_complain("that is not its name; nothing was deleted (--yes deletes without asking)");
+        return EXIT_FAILED;
+    }
+    return ask_and_show(cli, command("volume-delete", cli->words[0]), NULL);
+}
+
+static void show_mount(const json_t *answer)
+{
+    printf("%s\n%s\n", text_of(answer, "mount"), text_of(answer, "read_ahead"));
+}
+
+int cli_mount_command(const struct cli *cli)
+{
+    json_t *answer, *warning;
+    json_t *request = command("mount-command", cli->words[0]);
+    size_t i;
+    add(request, cli, OPTION_server, "server");
+    int code = client_ask(cli, request, &answer);
+    if (code)
+        return code;
+    json_array_foreach (json_object_get(answer, "warnings"), i, warning)
+        fprintf(stderr, "warning: %s\n", json_string_value(warning));
+    if (cli->given[OPTION_json])
+        show_json(answer);
+    else
+        show_mount(answer);
+    json_decref(answer);
+    return EXIT_DONE;
+}

@@ -1,0 +1,60 @@
+#include "nfs/handle.h"
+
+#include <endian.h>
+#include <sodium.h>
+#include <string.h>
+
+#include "nfs/server.h"
+
+enum { FORMAT = 1 };
+
+struct wire {
+    uint8_t format, kind;
+    uint16_t reserved;
+    uint32_t pool, tree, generation;
+    uint64_t ino;
+    uint8_t hash[crypto_shorthash_BYTES];
+};
+_Static_assert(sizeof(struct wire) == NFS_HANDLE_SIZE, "a handle is 32 bytes");
+_Static_assert(sizeof nfs_server.handle_key == crypto_shorthash_KEYBYTES, "SipHash-2-4 key");
+
+static void hash(const struct wire *wire, uint8_t out[crypto_shorthash_BYTES])
+{
+    crypto_shorthash(out, (const unsigned char *)wire, offsetof(struct wire, hash),
+                     nfs_server.handle_key);
+}
+
+void handle_encode(const struct store_object *object, uint8_t handle[NFS_HANDLE_SIZE])
+{
+    struct wire wire = {
+        .format = FORMAT,
+        .kind = HANDLE_OBJECT,
+        .pool = htobe32(nfs_server.pool),
+        .tree = htobe32(object->tree),
+        .generation = htobe32(object->generation),
+        .ino = htobe64(object->ino),
+    };
+    hash(&wire, wire.hash);
+    memcpy(handle, &wire, sizeof wire);
+}
+
+int handle_decode(const uint8_t *handle, uint32_t length, struct store_object *out)
+{
+    struct wire wire;
+    uint8_t right[crypto_shorthash_BYTES];
+    if (length != sizeof wire)
+        return SL_EBADHANDLE;
+    memcpy(&wire, handle, sizeof wire);
+    hash(&wire, right);
+    if (sodium_memcmp(right, wire.hash, sizeof right) != 0)
+        return SL_EBADHANDLE;
+    if (wire.format != FORMAT || wire.kind != HANDLE_OBJECT || wire.reserved ||
+        wire.pool != htobe32(nfs_server.pool))
+        return SL_EBADHANDLE;
+    *out = (struct store_object){
+        .tree = be32toh(wire.tree),
+        .generation = be32toh(wire.generation),
+        .ino = be64toh(wire.ino),
+    };
+    return 0;
+}

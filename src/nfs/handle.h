@@ -1,0 +1,21 @@
+/* File handles, as clients keep them (DESIGN.md, "Handles and names").  32 bytes, integers big-endian:
+ *
+ *   0 format (1)   1 kind   2 zero (2)   4 pool (4)   8 tree (4)   12 generation (4)   16 inode (8)
+ *   24 SipHash-2-4 of the first 24 bytes under the pool's secret (8)
+ *
+ * They hold nothing that a restart or a rename of the volume changes.  Any thread; never waits. */
+#ifndef SLUICE_NFS_HANDLE_H
+#define SLUICE_NFS_HANDLE_H
+
+#include <stdint.h>
+
+#include "sluice/nfs.h"
+
+enum handle_kind { HANDLE_OBJECT = 1 }; /* an inode of a tree */
+
+void handle_encode(const struct store_object *object, uint8_t handle[NFS_HANDLE_SIZE]);
+
+/* SL_EBADHANDLE: not one that this pool gave out.  Whether the object still exists the store says. */
+int handle_decode(const uint8_t *handle, uint32_t length, struct store_object *out);
+
+#endif

@@ -1,0 +1,305 @@
+#include "rpc/conn.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rpc/listen.h"
+#include "sluice/base_log.h"
+#include "sluice/base_metrics.h"
+
+enum { STARVED_MS = 10 };
+
+static void conn_settle(struct rpc_conn *conn);
+
+/* ---- the end of a pass ---- */
+
+static void flush(struct task *task)
+{
+    struct rpc_worker *worker =
+        (struct rpc_worker *)((char *)task - offsetof(struct rpc_worker, flush));
+    while (worker->touched_first) {
+        struct rpc_conn *conn = worker->touched_first;
+        conn_settle(conn); /* it stays on the list meanwhile, so that it is not put there again */
+    }
+    worker->flush_queued = false;
+}
+
+static void untouch_first(struct rpc_worker *worker)
+{
+    struct rpc_conn *conn = worker->touched_first;
+    worker->touched_first = conn->next_touched;
+    if (!worker->touched_first)
+        worker->touched_last = NULL;
+    conn->next_touched = NULL;
+    conn->touched = false;
+}
+
+void conn_touch(struct rpc_conn *conn)
+{
+    struct rpc_worker *worker = conn->worker;
+    if (conn->touched)
+        return;
+    conn->touched = true;
+    conn->next_touched = NULL;
+    if (worker->touched_last)
+        worker->touched_last->next_touched = conn;
+    else
+        worker->touched_first = conn;
+    worker->touched_last = conn;
+    if (!worker->flush_queued) {
+        worker->flush_queued = true;
+        worker->flush.run = flush;
+        worker_at_pass_end(&worker->flush);
+    }
+}
+
+/* ---- waiting for memory or coroutines ---- */
+
+static void starved_again(struct worker_timer *timer)
+{
+    struct rpc_worker *worker =
+        (struct rpc_worker *)((char *)timer - offsetof(struct rpc_worker, starved_timer));
+    struct rpc_conn *conn = worker->starved;
+    worker->starved = NULL;
+    while (conn) {
+        struct rpc_conn *next = conn->next_starved;
+        conn->starved = false;
+        conn->blocked = true; /* has its input looked at again */
+        conn_touch(conn);
+        conn = next;
+    }
+}
+
+void conn_starve(struct rpc_conn *conn)
+{
+    struct rpc_worker *worker = conn->worker;
+    if (conn->starved)
+        return;
+    conn->starved = true;
+    conn->next_starved = worker->starved;
+    worker->starved = conn;
+    if (!worker->starved_timer.armed)
+        worker_timer_start(&worker->starved_timer, STARVED_MS, starved_again);
+}
+
+/* ---- receiving ---- */
+
+static bool within_limits(const struct rpc_conn *conn)
+{
+    return conn->requests == 0 || (conn->requests < rpc_server.options.requests_per_connection &&
+                                   conn->bytes < rpc_server.options.bytes_per_connection);
+}
+
+/* Takes the calls that are in the buffer, as far as the limits allow. */
+static void take_calls(struct rpc_conn *conn)
+{
+    unsigned calls = 0;
+    conn->blocked = false;
+    while (!conn->deaf && !conn->closing && !conn->starved) {
+        if (!within_limits(conn)) {
+            conn->blocked = true;
+            break;
+        }
+        struct record record;
+        int result = record_next(&conn->reader, &record);
+        if (result == 0)
+            break;
+        if (result > 0)
+            result = call_begin(conn, &record);
+        if (result == 0) {
+            record_done(&conn->reader, &record);
+            calls++;
+        } else if (result == -ENOMEM || result == -EAGAIN) {
+            conn_starve(conn);
+        } else {
+            metric_add(METRIC_rpc_bad, 1);
+            conn->deaf = true;
+        }
+    }
+    if (calls)
+        metric_add(METRIC_rpc_calls, calls);
+}
+
+static void receive_done(struct ring_op *op, int result, uint32_t cqe_flags)
+{
+    struct rpc_conn *conn = (struct rpc_conn *)((char *)op - offsetof(struct rpc_conn, receive_op));
+    assert(conn->magic == RPC_CONN_MAGIC);
+    conn->receiving = false;
+    conn_touch(conn);
+    if (result > 0) {
+        metric_add(METRIC_rpc_bytes_in, (uint32_t)result);
+        record_received(&conn->reader, (uint32_t)result);
+        take_calls(conn);
+    } else if (result == 0) {
+        conn->ended = true;
+    } else if (result != -EINTR && result != -EAGAIN) {
+        conn_close(conn);
+    }
+}
+
+static void receive_start(struct rpc_conn *conn)
+{
+    if (conn->receiving || conn->ended || conn->deaf || conn->closing || conn->blocked ||
+        conn->starved)
+        return;
+    if (!within_limits(conn)) {
+        conn->blocked = true;
+        return;
+    }
+    uint8_t *at;
+    uint32_t room;
+    bool whole;
+    record_space(&conn->reader, &at, &room, &whole);
+    conn->receiving = true;
+    conn->receive_op.done = receive_done;
+    struct io_uring_sqe *sqe = worker_sqe(&conn->receive_op);
+    io_uring_prep_recv(sqe, conn->fd, at, room, whole ? MSG_WAITALL : 0);
+    ring_op_attach(sqe, &conn->receive_op);
+}
+
+/* ---- opening and closing ---- */
+
+static void conn_unlink(struct rpc_conn *conn)
+{
+    struct rpc_worker *worker = conn->worker;
+    if (conn->previous)
+        conn->previous->next = conn->next;
+    else
+        worker->conns = conn->next;
+    if (conn->next)
+        conn->next->previous = conn->previous;
+
+    pthread_mutex_lock(&rpc_server.peers_lock);
+    if (conn->previous_peer)
+        conn->previous_peer->next_peer = conn->next_peer;
+    else
+        rpc_server.peers = conn->next_peer;
+    if (conn->next_peer)
+        conn->next_peer->previous_peer = conn->previous_peer;
+    pthread_mutex_unlock(&rpc_server.peers_lock);
+}
+
+static void conn_link(struct rpc_conn *conn)
+{
+    struct rpc_worker *worker = conn->worker;
+    conn->next = worker->conns;
+    if (conn->next)
+        conn->next->previous = conn;
+    worker->conns = conn;
+
+    pthread_mutex_lock(&rpc_server.peers_lock);
+    conn->next_peer = rpc_server.peers;
+    if (conn->next_peer)
+        conn->next_peer->previous_peer = conn;
+    rpc_server.peers = conn;
+    pthread_mutex_unlock(&rpc_server.peers_lock);
+}
+
+static void conn_free(struct rpc_conn *conn)
+{
+    struct rpc_worker *worker = conn->worker;
+    conn_unlink(conn);
+    record_reader_free(&conn->reader);
+    close(conn->fd);
+    conn->magic = 0;
+    free(conn);
+    listen_uncount(worker);
+}
+
+void conn_close(struct rpc_conn *conn)
+{
+    if (conn->closing)
+        return;
+    conn->closing = true;
+    shutdown(conn->fd, SHUT_RDWR); /* ends what is on the ring */
+    send_drop(conn);
+    conn_touch(conn);
+}
+
+void conn_drain(struct rpc_conn *conn)
+{
+    conn->deaf = true;
+    shutdown(conn->fd, SHUT_RD);
+    conn_touch(conn);
+}
+
+/* Does what there is to do and takes conn off the list of touched ones, where it is the first. */
+static void conn_settle(struct rpc_conn *conn)
+{
+    struct rpc_worker *worker = conn->worker;
+    if (conn->blocked)
+        take_calls(conn);
+    if (!conn->closing)
+        send_start(conn);
+    bool no_more = conn->deaf || (conn->ended && !conn->blocked && !conn->starved);
+    if (no_more && conn->requests == 0)
+        conn_close(conn);
+    receive_start(conn);
+    untouch_first(worker);
+    if (conn->closing && !conn->receiving && !conn->sending && !conn->starved &&
+        conn->requests == 0)
+        conn_free(conn);
+}
+
+/* IPv4-mapped IPv6 addresses become IPv4: rules and the duplicate request cache see one kind. */
+static void unmap(struct sockaddr_storage *address)
+{
+    const struct sockaddr_in6 six = *(const struct sockaddr_in6 *)address;
+    if (six.sin6_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six.sin6_addr))
+        return;
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = six.sin6_port};
+    memcpy(&four.sin_addr, six.sin6_addr.s6_addr + 12, sizeof(four.sin_addr));
+    memset(address, 0, sizeof(*address));
+    memcpy(address, &four, sizeof(four));
+}
+
+static void conn_arrived(struct task *task)
+{
+    struct rpc_conn *conn = (struct rpc_conn *)((char *)task - offsetof(struct rpc_conn, handover));
+    socklen_t peer_length = sizeof(conn->peer), local_length = sizeof(conn->local);
+    if (getpeername(conn->fd, (struct sockaddr *)&conn->peer, &peer_length) < 0 ||
+        getsockname(conn->fd, (struct sockaddr *)&conn->local, &local_length) < 0 ||
+        record_reader_init(&conn->reader, &conn->worker->buffers, rpc_server.options.record_max) <
+            0) {
+        struct rpc_worker *worker = conn->worker;
+        close(conn->fd); /* gone already, or no memory: the client will come again */
+        free(conn);
+        listen_uncount(worker);
+        return;
+    }
+    unmap(&conn->peer);
+    unmap(&conn->local);
+    conn_link(conn);
+    metric_add(METRIC_rpc_connections, 1);
+    if (atomic_load(&rpc_server.draining))
+        conn_drain(conn);
+    conn_touch(conn);
+}
+
+void conn_open(int fd, struct rpc_worker *worker)
+{
+    struct rpc_conn *conn = calloc(1, sizeof(*conn));
+    if (!conn) {
+        close(fd);
+        listen_uncount(worker);
+        return;
+    }
+    conn->magic = RPC_CONN_MAGIC;
+    conn->fd = fd;
+    conn->worker = worker;
+    conn->number = atomic_fetch_add(&rpc_server.connection_numbers, 1);
+    conn->handover.run = conn_arrived;
+    worker_post(worker->worker, &conn->handover);
+}
+
+struct rpc_conn *conn_find(struct rpc_worker *worker, uint64_t number)
+{
+    struct rpc_conn *conn = worker->conns;
+    while (conn && conn->number != number)
+        conn = conn->next;
+    return conn;
+}

@@ -1,0 +1,176 @@
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rpc/conn.h"
+#include "sluice/base_metrics.h"
+
+enum {
+    BATCH_PIECES = 1024,
+    BATCH_BYTES = 2 * 1024 * 1024,
+    SMALL_REPLY = 8 * 1024,
+    FREE_BATCHES_MOST = 32
+};
+
+struct send_batch {
+    struct send_batch *next;
+    struct msghdr message;
+    struct iovec iov[BATCH_PIECES];
+    size_t bytes;
+};
+
+static void push(struct call_queue *queue, struct call *call)
+{
+    call->next = NULL;
+    if (queue->last)
+        queue->last->next = call;
+    else
+        queue->first = call;
+    queue->last = call;
+}
+
+static struct call *pop(struct call_queue *queue)
+{
+    struct call *call = queue->first;
+    queue->first = call->next;
+    if (!queue->first)
+        queue->last = NULL;
+    return call;
+}
+
+static void drop_all(struct call_queue *queue)
+{
+    while (queue->first)
+        call_put(pop(queue));
+}
+
+void send_drop(struct rpc_conn *conn)
+{
+    drop_all(&conn->small);
+    drop_all(&conn->bulk);
+    if (!conn->sending)
+        drop_all(&conn->leaving);
+}
+
+void send_queue(struct rpc_conn *conn, struct call *call)
+{
+    if (conn->closing)
+        call_put(call);
+    else
+        push(call->length < SMALL_REPLY ? &conn->small : &conn->bulk, call);
+    conn_touch(conn);
+}
+
+static struct send_batch *batch_get(struct rpc_worker *worker)
+{
+    struct send_batch *batch = worker->free_batches;
+    if (!batch)
+        return malloc(sizeof(*batch));
+    worker->free_batches = batch->next;
+    worker->free_batch_count--;
+    return batch;
+}
+
+static void batch_put(struct rpc_worker *worker, struct send_batch *batch)
+{
+    if (worker->free_batch_count == FREE_BATCHES_MOST) {
+        free(batch);
+        return;
+    }
+    batch->next = worker->free_batches;
+    worker->free_batches = batch;
+    worker->free_batch_count++;
+}
+
+void send_free(struct rpc_worker *worker)
+{
+    while (worker->free_batches) {
+        struct send_batch *batch = worker->free_batches;
+        worker->free_batches = batch->next;
+        free(batch);
+    }
+    worker->free_batch_count = 0;
+}
+
+static void batch_add(struct send_batch *batch, const struct call *call)
+{
+    size_t bytes;
+    unsigned count = (unsigned)batch->message.msg_iovlen;
+    batch->message.msg_iovlen += call_iov(call, batch->iov + count, BATCH_PIECES - count,
+                                          BATCH_BYTES - batch->bytes, &bytes);
+    batch->bytes += bytes;
+}
+
+/* A queue's replies go on the batch until it holds so many pieces or bytes. */
+static void batch_take(struct send_batch *batch, struct rpc_conn *conn, struct call_queue *from,
+                       unsigned pieces, size_t bytes)
+{
+    while (from->first && batch->message.msg_iovlen < pieces && batch->bytes < bytes) {
+        struct call *call = pop(from);
+        push(&conn->leaving, call);
+        batch_add(batch, call);
+    }
+}
+
+static void batch_fill(struct send_batch *batch, struct rpc_conn *conn)
+{
+    batch->message = (struct msghdr){.msg_iov = batch->iov};
+    batch->bytes = 0;
+    for (struct call *call = conn->leaving.first; call; call = call->next) {
+        if (batch->message.msg_iovlen == BATCH_PIECES || batch->bytes == BATCH_BYTES)
+            return;
+        batch_add(batch, call);
+    }
+    /* Half is left to bulk replies, or a stream of small ones could keep them for ever. */
+    unsigned share = conn->bulk.first ? 2 : 1;
+    batch_take(batch, conn, &conn->small, BATCH_PIECES / share, BATCH_BYTES / share);
+    batch_take(batch, conn, &conn->bulk, BATCH_PIECES, BATCH_BYTES);
+}
+
+static void sent(struct rpc_conn *conn, uint32_t bytes)
+{
+    metric_add(METRIC_rpc_bytes_out, bytes);
+    while (bytes) {
+        struct call *call = conn->leaving.first;
+        uint32_t left = call->length - call->sent;
+        if (bytes < left) {
+            call->sent += bytes;
+            return;
+        }
+        bytes -= left;
+        call_put(pop(&conn->leaving));
+    }
+}
+
+static void send_done(struct ring_op *op, int result, uint32_t cqe_flags)
+{
+    struct rpc_conn *conn = (struct rpc_conn *)((char *)op - offsetof(struct rpc_conn, send_op));
+    conn->sending = false;
+    batch_put(conn->worker, conn->batch);
+    conn->batch = NULL;
+    if (result > 0)
+        sent(conn, (uint32_t)result);
+    if (conn->closing)
+        send_drop(conn);
+    else if (result <= 0 && result != -EINTR && result != -EAGAIN)
+        conn_close(conn);
+    conn_touch(conn);
+}
+
+void send_start(struct rpc_conn *conn)
+{
+    if (conn->sending || !(conn->leaving.first || conn->small.first || conn->bulk.first))
+        return;
+    struct send_batch *batch = batch_get(conn->worker);
+    if (!batch) {
+        conn_starve(conn);
+        return;
+    }
+    batch_fill(batch, conn);
+    conn->batch = batch;
+    conn->sending = true;
+    conn->send_op.done = send_done;
+    struct io_uring_sqe *sqe = worker_sqe(&conn->send_op);
+    io_uring_prep_sendmsg(sqe, conn->fd, &batch->message, MSG_NOSIGNAL | MSG_WAITALL);
+    ring_op_attach(sqe, &conn->send_op);
+    metric_add(METRIC_rpc_sendmsg, 1);
+}

@@ -1,0 +1,62 @@
+/* What the rpc layer's files share: the options, the workers' parts, the programs. */
+#ifndef RPC_SERVER_H
+#define RPC_SERVER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rpc/buffers.h"
+#include "sluice/base_worker.h"
+#include "sluice/rpc.h"
+
+enum { RPC_PROGRAMS_MAX = 16 };
+
+struct call;
+struct rpc_conn;
+struct send_batch;
+
+/* One worker's part; used by its thread only, the atomics excepted. */
+struct rpc_worker {
+    struct worker *worker;
+    unsigned index;
+    struct rpc_conn *conns;
+    struct rpc_conn *touched_first, *touched_last; /* to be looked at when the pass ends */
+    bool flush_queued;
+    struct task flush;
+    struct rpc_conn *starved; /* wait for memory or a coroutine */
+    struct worker_timer starved_timer;
+    struct call *free_calls;
+    unsigned free_call_count;
+    struct send_batch *free_batches;
+    unsigned free_batch_count;
+    struct buffer_pool buffers;
+    _Atomic uint64_t connections; /* handed over to it, changed by any thread */
+    uint64_t requests, bytes; /* written by the owner with relaxed stores, read by rpc_stats() */
+};
+
+struct rpc_server {
+    struct rpc_options options;
+    struct rpc_worker *workers;
+    unsigned worker_count;
+    _Atomic uint64_t connections;
+    _Atomic uint64_t connection_numbers;
+    _Atomic uint64_t handovers; /* replies on their way to another worker */
+    _Atomic uint64_t accepts;   /* listening sockets that still accept */
+    _Atomic bool draining;      /* no new connections, no new calls */
+    const struct rpc_program *programs[RPC_PROGRAMS_MAX];
+    unsigned program_count;
+    bool running;
+    pthread_mutex_t peers_lock; /* guards the list of all connections' peers */
+    struct rpc_conn *peers;
+};
+
+extern struct rpc_server rpc_server;
+
+static inline void rpc_gauge(uint64_t *gauge, int64_t change)
+{
+    __atomic_store_n(gauge, *gauge + (uint64_t)change, __ATOMIC_RELAXED);
+}
+
+#endif

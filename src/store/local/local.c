@@ -1,0 +1,144 @@
+#include "store/local/local.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/local/cache.h"
+#include "store/local/data.h"
+#include "store/local/ops.h"
+#include "store/local/pool.h"
+#include "store/local/reaper.h"
+#include "store/local/seg.h"
+
+struct store_time local_now(void)
+{
+    struct timespec now;
+    clock_realtime_coarse(&now);
+    return (struct store_time){.seconds = now.tv_sec, .nanoseconds = (uint32_t)now.tv_nsec};
+}
+
+static void local_write_verifier(struct store *s, uint8_t verifier[8])
+{
+    memcpy(verifier, local_of(s)->verifier, sizeof(local_of(s)->verifier));
+}
+
+static uint32_t local_pool_id(struct store *s)
+{
+    return local_of(s)->pool_id;
+}
+
+static const uint8_t *local_secret(struct store *s)
+{
+    return local_of(s)->secret;
+}
+
+static void local_status(struct store *s, struct store_status *out)
+{
+    struct local *l = local_of(s);
+    uint64_t map_free;
+    *out = (struct store_status){.path = l->path, .frozen = atomic_load(&l->frozen)};
+    writer_reason(l, out->reason);
+    seg_space(l, &out->bytes_total, &out->bytes_free);
+    cache_usage(l, &out->cache_bytes, &out->cache_used_bytes);
+    meta_space(l, &out->meta_bytes, &map_free);
+    out->segments = seg_count(l);
+    out->work_left = reaper_backlog(l);
+}
+
+static int local_settle(struct store *s)
+{
+    return reaper_settle(local_of(s));
+}
+
+static void local_close(struct store *s)
+{
+    struct local *l = local_of(s);
+    atomic_store(&l->stopping, true);
+    if (l->reaper)
+        reaper_stop(l);
+    writer_stop(l);
+    if (l->cache)
+        cache_close(l);
+    seg_close(l);
+    meta_close(l);
+    writer_free(l);
+    pool_close(l);
+    free(l);
+}
+
+static const struct store_ops local_ops = {
+    .name = "local",
+    .root = local_root,
+    .getattr = local_getattr,
+    .setattr = local_setattr,
+    .lookup = local_lookup,
+    .access = local_access,
+    .readlink = local_readlink,
+    .read = data_read,
+    .write = data_write,
+    .make = local_make,
+    .remove = local_remove,
+    .rmdir = local_rmdir,
+    .rename = local_rename,
+    .link = local_link,
+    .readdir = local_readdir,
+    .usage = local_usage,
+    .commit = local_commit,
+    .write_verifier = local_write_verifier,
+    .tree_create = tree_create,
+    .tree_update = tree_update,
+    .tree_delete = tree_delete,
+    .tree_each = tree_each,
+    .pool_id = local_pool_id,
+    .secret = local_secret,
+    .status = local_status,
+    .settle = local_settle,
+    .close = local_close,
+};
+
+static int step(int error, const char *what, char why[256])
+{
+    if (error && !why[0])
+        snprintf(why, 256, "%s: %s", what, sl_strerror(error));
+    return error;
+}
+
+static int open_steps(struct local *l, char why[256])
+{
+    int error = pool_open(l, l->options.pool, why);
+    if (error)
+        return step(error, "opening the pool", why);
+    error = meta_open(l, why);
+    if (error)
+        return step(error, "opening the metadata", why);
+    error = seg_open(l, why);
+    if (error)
+        return step(error, "opening the segments", why);
+    error = cache_open(l, why);
+    if (error)
+        return step(error, "making the cache", why);
+    error = writer_start(l);
+    if (error)
+        return step(error, "starting the writer", why);
+    return step(reaper_start(l), "starting background work", why);
+}
+
+int store_local_open(const struct store_options *options, struct store **out, char why[256])
+{
+    struct local *l = calloc(1, sizeof(*l));
+    why[0] = 0;
+    if (!l)
+        return step(-ENOMEM, "opening the pool", why);
+    l->store.ops = &local_ops;
+    l->options = *options;
+    l->dir_fd = l->lock_fd = -1;
+    int error = open_steps(l, why);
+    if (error) {
+        local_close(&l->store);
+        return error;
+    }
+    l->options.pool = l->path;
+    *out = &l->store;
+    return 0;
+}

@@ -1,0 +1,149 @@
+#include <sodium.h>
+#include <string.h>
+
+#include "store/local/meta_private.h"
+
+/* A position is (hash(name) & mask) << 8 | slot.  Slots 0 to 2 are never used, so that no position is the cookie of
+ * the start, "." or "..". */
+enum { SLOT_FIRST = 3, SLOT_LAST = 255, SLOT_BITS = 8, BUCKET_PREFIX = 15 /* bytes of a key that name a bucket */ };
+
+static uint64_t bucket_of(struct meta *m, struct store_name name)
+{
+    uint8_t hash[crypto_shorthash_BYTES];
+    crypto_shorthash(hash, (const uint8_t *)name.bytes, name.length, m->hash_key);
+    uint64_t number;
+    memcpy(&number, hash, sizeof(number));
+    return (number & ((1ull << m->hash_bits) - 1)) << SLOT_BITS;
+}
+
+static bool is_named(const struct entry *entry, struct store_name name)
+{
+    return entry->length == name.length && memcmp(entry->name, name.bytes, name.length) == 0;
+}
+
+int meta_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, struct store_name name, struct entry *out)
+{
+    uint64_t version;
+    struct key k;
+    struct record r;
+    int error = tree_version(t, tree, &version);
+    if (error)
+        return error;
+    key_entry(&k, dir, bucket_of(meta_of(t), name) | SLOT_FIRST);
+    for (;;) {
+        error = visible_from(t, DB_ENTRY, &k, BUCKET_PREFIX, version, &r);
+        if (!error)
+            error = entry_decode(r.value, r.length, key_number(k.bytes, 8), out);
+        if (error || is_named(out, name))
+            return error;
+        if ((out->position & SLOT_LAST) == SLOT_LAST)
+            return -ENOENT;
+        key_increment(&k);
+    }
+}
+
+/* A step from where the last call left the cursor.  1: the record there needs a seek (k says from where). */
+static int next_by_step(struct meta_txn *t, struct key *k, uint64_t version, struct record *r)
+{
+    const struct txn *txn = txn_of(t);
+    uint64_t dir = txn->stand_dir, after = txn->stand_position;
+    do {
+        int error = db_step(t, DB_ENTRY, r);
+        if (error)
+            return error;
+        if (key_number(r->key, 0) != dir)
+            return -ENOENT;
+    } while (key_number(r->key, 8) == after);
+    key_entry(k, dir, key_number(r->key, 8));
+    return key_version(r->key, r->key_length) == version && !record_is_gone(r->value, r->length) ? 0 : 1;
+}
+
+int meta_entry_next(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t after, struct entry *out)
+{
+    struct txn *txn = txn_of(t);
+    uint64_t version;
+    struct key k;
+    struct record r;
+    int error = tree_version(t, tree, &version);
+    if (error || after == UINT64_MAX)
+        return error ? error : -ENOENT;
+    key_entry(&k, dir, after + 1);
+    bool stands = !t->write && txn->standing && txn->stand_dir == dir && txn->stand_position == after;
+    error = stands ? next_by_step(t, &k, version, &r) : 1;
+    if (error == 1)
+        error = visible_from(t, DB_ENTRY, &k, 8, version, &r);
+    txn->standing = error == 0;
+    txn->stand_dir = dir;
+    txn->stand_position = key_number(k.bytes, 8);
+    return error ? error : entry_decode(r.value, r.length, txn->stand_position, out);
+}
+
+/* The first slot of the bucket that this version does not see used. */
+static int free_slot(struct meta_txn *t, uint64_t dir, uint64_t bucket, uint64_t version, uint64_t *position)
+{
+    static _Atomic long said;
+    struct key k;
+    struct record r;
+    for (uint64_t slot = SLOT_FIRST; slot <= SLOT_LAST; slot++) {
+        key_entry(&k, dir, bucket | slot);
+        int error = visible_from(t, DB_ENTRY, &k, BUCKET_PREFIX, version, &r);
+        if (error && error != -ENOENT)
+            return error;
+        *position = bucket | slot;
+        if (error || key_number(k.bytes, 8) != *position)
+            return 0;
+    }
+    if (log_ratelimit(&said))
+        log_warning("meta", "directory %llu: all %d places for names with one hash are taken",
+                    (unsigned long long)dir, SLOT_LAST - SLOT_FIRST + 1);
+    return -ENOSPC;
+}
+
+static int put_entry(struct meta_txn *t, uint64_t dir, uint64_t version, const struct entry *entry)
+{
+    uint64_t seen;
+    struct key k;
+    struct record r;
+    uint8_t value[RECORD_MAX];
+    key_entry(&k, dir, entry->position);
+    int error = visible(t, DB_ENTRY, &k, version, &r, &seen);
+    if (error && error != -ENOENT)
+        return error;
+    return versioned_put(t, DB_ENTRY, &k, version, seen, value, entry_encode(entry, value));
+}
+
+int meta_put_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, struct store_name name, uint64_t ino,
+                   uint32_t generation, enum store_type type, uint64_t *position)
+{
+    struct entry entry = {.ino = ino, .generation = generation, .type = (uint8_t)type};
+    uint64_t version;
+    int error = tree_version(t, tree, &version);
+    if (!error)
+        error = free_slot(t, dir, bucket_of(meta_of(t), name), version, &entry.position);
+    if (error)
+        return error;
+    entry.length = (uint8_t)name.length;
+    memcpy(entry.name, name.bytes, name.length);
+    *position = entry.position;
+    return put_entry(t, dir, version, &entry);
+}
+
+int meta_set_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, const struct entry *entry)
+{
+    uint64_t version;
+    int error = tree_version(t, tree, &version);
+    return error ? error : put_entry(t, dir, version, entry);
+}
+
+int meta_del_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t position)
+{
+    uint64_t version, seen;
+    struct key k;
+    struct record r;
+    int error = tree_version(t, tree, &version);
+    if (error)
+        return error;
+    key_entry(&k, dir, position);
+    error = visible(t, DB_ENTRY, &k, version, &r, &seen);
+    return error ? error : versioned_del(t, DB_ENTRY, &k, version, seen);
+}

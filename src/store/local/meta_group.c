@@ -1,0 +1,325 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <urcu.h>
+
+#include "store/local/meta_private.h"
+
+enum note_kind { NOTE_CHUNK, NOTE_INODE, NOTE_INODE_GONE };
+
+struct note {
+    struct rtable_key key;
+    enum note_kind kind;
+    uint32_t length;
+    size_t offset; /* in group.bytes */
+};
+
+struct usage_note {
+    uint32_t tree;
+    int64_t blocks, files;
+};
+
+struct tree_note {
+    uint32_t id;
+    struct tree_node *node;
+};
+
+struct list { /* grows */
+    void *items;
+    size_t count, room;
+};
+
+struct group {
+    struct local *local;
+    uint64_t txn_id;
+    unsigned dirty;
+    struct counters counters;
+    struct list notes, bytes, usage, freed, trees;
+    struct versions *versions;
+};
+
+static void *list_add(struct meta_txn *t, struct list *list, size_t size, size_t count)
+{
+    if (list->count + count > list->room) {
+        size_t room = (list->count + count) * 2;
+        void *grown = realloc(list->items, room * size);
+        if (!grown) {
+            t->failed = -ENOMEM;
+            return NULL;
+        }
+        list->items = grown;
+        list->room = room;
+    }
+    list->count += count;
+    return (char *)list->items + (list->count - count) * size;
+}
+
+/* ---- begin, seal ---- */
+
+int group_begin(struct local *l, struct group **out, struct txn *txn)
+{
+    struct group *g = calloc(1, sizeof(*g));
+    if (!g)
+        return -ENOMEM;
+    int error = txn_write_begin(l, txn);
+    if (error) {
+        free(g);
+        return error;
+    }
+    g->local = l;
+    g->txn_id = txn_id(txn);
+    g->counters = l->meta->counters;
+    g->counters.group++;
+    txn->t.group = g;
+    txn->t.now = local_now();
+    *out = g;
+    return 0;
+}
+
+/* What the usage will be; false: the tree goes with this group. */
+static bool usage_after(const struct group *g, const struct usage_note *note, struct usage_record *out)
+{
+    const struct tree_node *node = tree_table_find(g->local->meta->trees, note->tree);
+    *out = (struct usage_record){0};
+    if (node) {
+        out->blocks = atomic_load(&node->tree.used_blocks);
+        out->files = atomic_load(&node->tree.used_files);
+    }
+    out->blocks += (uint64_t)note->blocks;
+    out->files += (uint64_t)note->files;
+    return !group_tree(g, note->tree, &node) || node;
+}
+
+static void seal_usage(struct meta_txn *t, const struct usage_note *note)
+{
+    struct usage_record usage;
+    if (!usage_after(t->group, note, &usage))
+        return;
+    uint8_t value[RECORD_MAX];
+    char key[64];
+    snprintf(key, sizeof(key), "usage/%08x", note->tree);
+    meta_system_put(t, key, value, usage_encode(&usage, value));
+}
+
+int group_seal(struct meta_txn *t)
+{
+    struct group *g = t->group;
+    uint8_t value[RECORD_MAX];
+    const struct usage_note *usage = g->usage.items;
+    for (size_t i = 0; i < g->usage.count; i++)
+        seal_usage(t, &usage[i]);
+    free_list_append(t, g->counters.group, g->freed.items, g->freed.count);
+    meta_system_put(t, "counters", value, counters_encode(&g->counters, value));
+    return t->failed;
+}
+
+/* ---- after the commit ---- */
+
+static void publish_note(struct meta *m, const struct group *g, const struct note *note)
+{
+    const uint8_t *bytes = (const uint8_t *)g->bytes.items + note->offset;
+    switch (note->kind) {
+    case NOTE_CHUNK:
+        rtable_publish(m->chunks, &note->key, bytes, note->length, 1);
+        break;
+    case NOTE_INODE:
+        rtable_publish(m->inodes, &note->key, bytes, note->length, 1);
+        break;
+    case NOTE_INODE_GONE:
+        rtable_publish(m->inodes, &note->key, NULL, 0, 0);
+        break;
+    }
+}
+
+static void publish_usage(struct meta *m, const struct usage_note *note)
+{
+    struct tree_node *node = tree_table_find(m->trees, note->tree);
+    if (node) {
+        atomic_fetch_add(&node->tree.used_blocks, (uint64_t)note->blocks);
+        atomic_fetch_add(&node->tree.used_files, (uint64_t)note->files);
+    }
+}
+
+static void publish_trees(struct meta *m, struct group *g)
+{
+    struct tree_note *trees = g->trees.items;
+    for (size_t i = 0; i < g->trees.count; i++) {
+        tree_table_set(m->trees, trees[i].id, trees[i].node);
+        if (!trees[i].node) {
+            rtable_drop_tree(m->chunks, trees[i].id);
+            rtable_drop_tree(m->inodes, trees[i].id);
+        }
+        trees[i].node = NULL; /* the table's now */
+    }
+}
+
+/* Chunks before inodes: attributes are never newer than data that is read after them. */
+bool group_publish(struct group *g)
+{
+    struct meta *m = g->local->meta;
+    const struct note *notes = g->notes.items;
+    struct versions *old = NULL;
+    m->counters = g->counters;
+    if (g->versions) {
+        old = m->versions;
+        rcu_assign_pointer(m->versions, g->versions);
+        g->versions = NULL;
+    }
+    publish_trees(m, g);
+    for (size_t i = 0; i < g->usage.count; i++)
+        publish_usage(m, (struct usage_note *)g->usage.items + i);
+    for (size_t i = 0; i < g->notes.count; i++)
+        if (notes[i].kind == NOTE_CHUNK)
+            publish_note(m, g, &notes[i]);
+    for (size_t i = 0; i < g->notes.count; i++)
+        if (notes[i].kind != NOTE_CHUNK)
+            publish_note(m, g, &notes[i]);
+    atomic_store(&m->published, g->txn_id);
+    if (old) {
+        synchronize_rcu();
+        versions_free(old);
+    }
+    return g->freed.count > 0;
+}
+
+void group_free(struct group *g)
+{
+    if (!g)
+        return;
+    const struct tree_note *trees = g->trees.items;
+    for (size_t i = 0; i < g->trees.count; i++)
+        tree_node_free(trees[i].node);
+    versions_free(g->versions);
+    free(g->notes.items);
+    free(g->bytes.items);
+    free(g->usage.items);
+    free(g->freed.items);
+    free(g->trees.items);
+    free(g);
+}
+
+uint64_t group_txn_id(const struct group *g)
+{
+    return g->txn_id;
+}
+
+unsigned group_dirty(const struct group *g)
+{
+    return g->dirty;
+}
+
+void group_dirtied(struct group *g, unsigned pages)
+{
+    if (g)
+        g->dirty += pages;
+}
+
+struct counters *group_counters(struct group *g)
+{
+    return &g->counters;
+}
+
+/* ---- notes ---- */
+
+static void add_note(struct meta_txn *t, enum note_kind kind, struct rtable_key key, const void *value,
+                     size_t length)
+{
+    enum { ALIGNED = 8 };
+    struct group *g = t->group;
+    size_t padded = (length + ALIGNED - 1) / ALIGNED * ALIGNED;
+    uint8_t *bytes = list_add(t, &g->bytes, 1, padded);
+    struct note *note = bytes || !padded ? list_add(t, &g->notes, sizeof(*note), 1) : NULL;
+    if (!note)
+        return;
+    if (length)
+        memcpy(bytes, value, length);
+    *note = (struct note){key, kind, (uint32_t)length, g->bytes.count - padded};
+}
+
+void group_note_inode(struct meta_txn *t, uint32_t tree, const struct inode *inode)
+{
+    add_note(t, NOTE_INODE, (struct rtable_key){.ino = inode->ino, .tree = tree}, inode, sizeof(*inode));
+}
+
+void group_note_inode_gone(struct meta_txn *t, uint32_t tree, uint64_t ino)
+{
+    add_note(t, NOTE_INODE_GONE, (struct rtable_key){.ino = ino, .tree = tree}, NULL, 0);
+}
+
+void group_note_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, const void *value,
+                      size_t length)
+{
+    add_note(t, NOTE_CHUNK, (struct rtable_key){.ino = ino, .sub = chunk, .tree = tree}, value, length);
+}
+
+void group_note_usage(struct meta_txn *t, uint32_t tree, int64_t blocks, int64_t files)
+{
+    struct list *list = &t->group->usage;
+    struct usage_note *note = list->items;
+    for (size_t i = 0; i < list->count; i++, note++)
+        if (note->tree == tree)
+            goto found;
+    note = list_add(t, list, sizeof(*note), 1);
+    if (!note)
+        return;
+    *note = (struct usage_note){.tree = tree};
+found:
+    note->blocks += blocks;
+    note->files += files;
+}
+
+void group_usage(const struct group *g, uint32_t tree, int64_t *blocks, int64_t *files)
+{
+    const struct usage_note *note = g->usage.items;
+    *blocks = *files = 0;
+    for (size_t i = 0; i < g->usage.count; i++, note++)
+        if (note->tree == tree) {
+            *blocks = note->blocks;
+            *files = note->files;
+        }
+}
+
+void group_note_freed(struct meta_txn *t, place_t place, uint32_t blocks)
+{
+    struct freed_run *run = list_add(t, &t->group->freed, sizeof(*run), 1);
+    if (run)
+        *run = (struct freed_run){place, blocks};
+}
+
+int group_set_tree(struct meta_txn *t, uint32_t id, struct tree_node *node)
+{
+    struct tree_note *note = list_add(t, &t->group->trees, sizeof(*note), 1);
+    if (!note) {
+        tree_node_free(node);
+        return t->failed;
+    }
+    *note = (struct tree_note){id, node};
+    return 0;
+}
+
+bool group_tree(const struct group *g, uint32_t id, const struct tree_node **node)
+{
+    const struct tree_note *notes = g->trees.items;
+    for (size_t i = g->trees.count; i-- > 0;)
+        if (notes[i].id == id) {
+            *node = notes[i].node;
+            return true;
+        }
+    return false;
+}
+
+int group_set_versions(struct meta_txn *t, struct versions *versions)
+{
+    if (!versions) {
+        t->failed = -ENOMEM;
+        return t->failed;
+    }
+    versions_free(t->group->versions);
+    t->group->versions = versions;
+    return 0;
+}
+
+const struct versions *group_versions(const struct group *g)
+{
+    return g->versions;
+}

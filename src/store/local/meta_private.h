@@ -1,0 +1,190 @@
+/* What the metadata's own modules share:
+ *
+ *   meta.c        the environment: opening, reopening, closing          meta_txn.c  transactions, SIGBUS, LMDB calls
+ *   meta_read.c   records as a version sees them, decoded tables        meta_put.c  changes of records
+ *   meta_dir.c    directory positions                                   meta_free.c blocks released, the free list
+ *   meta_group.c  what a group changes in RAM: kept with its commit, dropped with its abort
+ *   tree.c        trees                                                 meta_drop.c versions that go
+ */
+#ifndef SLUICE_STORE_LOCAL_META_PRIVATE_H
+#define SLUICE_STORE_LOCAL_META_PRIVATE_H
+
+#include <lmdb.h>
+#include <pthread.h>
+#include <urcu.h>
+
+#include "store/local/keys.h"
+#include "store/local/meta.h"
+#include "store/local/records.h"
+#include "store/local/table.h"
+#include "store/local/version.h"
+
+enum db { DB_INODE, DB_ENTRY, DB_LINK, DB_CHUNK, DB_TOUCHED, DB_FREE, DB_REF, DB_SYSTEM, DB_COUNT };
+
+struct tree_table;
+
+struct meta {
+    struct local *local;
+    MDB_env *env; /* RCU; NULL while it is being reopened */
+    MDB_dbi dbi[DB_COUNT];
+    size_t map_size;
+    _Atomic uint64_t published;  /* id of the last transaction whose changes are in the tables */
+    struct rtable *inodes, *chunks;
+    struct versions *versions;   /* RCU */
+    struct tree_table *trees;    /* RCU */
+    struct counters counters;    /* the writer's */
+    _Atomic uint64_t space_measured_ns;
+    atomic_bool space_low;
+    unsigned hash_bits;          /* of a directory position: 55, fewer in tests */
+    uint8_t hash_key[16];
+};
+
+/* ---- transactions ---- */
+
+/* One record, copied out of the map: a pointer into it could raise SIGBUS anywhere. */
+struct record {
+    uint8_t key_length;
+    uint16_t length;
+    uint8_t key[KEY_ROOM];
+    uint8_t value[RECORD_MAX];
+};
+
+struct txn {
+    struct meta_txn t; /* first */
+    MDB_txn *mdb;
+    MDB_cursor *cursors[DB_COUNT];
+    bool cursor_stale[DB_COUNT]; /* to be renewed before use */
+    bool broken;                 /* left in the middle of a call: not to be used again */
+    struct txn *next;            /* in the pool of its thread */
+    /* Where meta_entry_next() left the cursor of DB_ENTRY. */
+    bool standing;
+    uint64_t stand_dir, stand_position;
+};
+
+static inline struct txn *txn_of(struct meta_txn *t)
+{
+    return (struct txn *)t;
+}
+
+static inline struct meta *meta_of(struct meta_txn *t)
+{
+    return t->local->meta;
+}
+
+/* The writer's transaction.  Any LMDB error but "not found" sets t->failed. */
+int txn_write_begin(struct local *l, struct txn *txn);
+int txn_write_commit(struct txn *txn); /* the transaction is gone, whatever comes back */
+void txn_write_abort(struct txn *txn);
+uint64_t txn_id(struct txn *txn);
+/* Aborts every pooled read transaction: no thread is in one (env is NULL, a grace period has passed). */
+void txn_pool_empty(struct meta *m);
+int txn_module_start(void); /* SIGBUS handler and thread keys; once or often */
+
+/* An LMDB code as an error of ours. */
+int lmdb_error(int code);
+
+/* One record; -ENOENT.  db_seek: the first whose key is not less.  db_step: the one after where the cursor stands
+ * (read transactions only). `out` may be NULL. */
+int db_get(struct meta_txn *t, enum db db, const struct key *k, struct record *out);
+int db_seek(struct meta_txn *t, enum db db, const struct key *k, struct record *out);
+int db_step(struct meta_txn *t, enum db db, struct record *out);
+int db_put(struct meta_txn *t, enum db db, const struct key *k, const void *value, size_t length);
+int db_del(struct meta_txn *t, enum db db, const struct key *k);
+
+/* ---- versioned records ---- */
+
+/* The record of k (without a version) that `version` sees.  *found: the record's version, 0: none.  -ENOENT when
+ * there is none, or it is "gone" (then *found is not 0). */
+int visible(struct meta_txn *t, enum db db, const struct key *k, uint64_t version, struct record *out,
+            uint64_t *found);
+/* The first key >= k (without a version) that agrees with it in its first `prefix` bytes and that `version` sees
+ * there.  k becomes that key. */
+int visible_from(struct meta_txn *t, enum db db, struct key *k, size_t prefix, uint64_t version,
+                 struct record *out);
+
+/* Writes k's record of `version`; `seen` is what visible() found.  Appends to `touched` at its first write. */
+int versioned_put(struct meta_txn *t, enum db db, const struct key *k, uint64_t version, uint64_t seen,
+                  const void *value, size_t length);
+/* Removes it, or writes "gone" where an ancestor has a record. */
+int versioned_del(struct meta_txn *t, enum db db, const struct key *k, uint64_t version, uint64_t seen);
+
+/* The version a tree is at, as this transaction sees it.  -ESTALE. */
+int tree_version(struct meta_txn *t, uint32_t tree, uint64_t *version);
+const struct versions *txn_versions(struct meta_txn *t);
+
+/* ---- groups ---- */
+
+enum { GROUP_TREES = 64 };
+
+struct group;
+/* Begins the transaction and sets t up; numbers go on from the last committed ones. */
+int group_begin(struct local *l, struct group **g, struct txn *txn);
+/* Before commit: counters, usage, freed runs. */
+int group_seal(struct meta_txn *t);
+/* After commit: RAM follows.  Returns true when blocks were freed. */
+bool group_publish(struct group *g);
+void group_free(struct group *g);
+uint64_t group_txn_id(const struct group *g);
+/* An estimate of the pages that the group has dirtied. */
+unsigned group_dirty(const struct group *g);
+void group_dirtied(struct group *g, unsigned pages);
+struct counters *group_counters(struct group *g);
+
+/* Notes for publication.  All set t->failed when there is no memory. */
+void group_note_inode(struct meta_txn *t, uint32_t tree, const struct inode *inode);
+void group_note_inode_gone(struct meta_txn *t, uint32_t tree, uint64_t ino);
+void group_note_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, const void *value,
+                      size_t length); /* length 0: a hole */
+void group_note_usage(struct meta_txn *t, uint32_t tree, int64_t blocks, int64_t files);
+void group_note_freed(struct meta_txn *t, place_t place, uint32_t blocks);
+void group_usage(const struct group *g, uint32_t tree, int64_t *blocks, int64_t *files);
+
+/* Trees and versions that the group makes, replaces or removes. */
+struct tree_node { /* RCU: replaced, never changed, except the counters in `tree` */
+    struct tree_node *next;
+    struct rcu_head retired;
+    struct tree tree;
+    size_t props_length;
+    char *props;
+};
+/* node NULL: removed.  The group owns the node until it is published. */
+int group_set_tree(struct meta_txn *t, uint32_t id, struct tree_node *node);
+/* False: the group has not changed this tree. */
+bool group_tree(const struct group *g, uint32_t id, const struct tree_node **node);
+int group_set_versions(struct meta_txn *t, struct versions *versions);
+const struct versions *group_versions(const struct group *g);
+
+/* ---- trees in RAM (tree.c) ---- */
+
+struct tree_table *tree_table_new(void);
+void tree_table_free(struct tree_table *table); /* nobody reads it any more */
+/* Under RCU or on the writer. NULL: no such tree. */
+struct tree_node *tree_table_find(struct tree_table *table, uint32_t id);
+/* Writer: puts in, replaces or (node NULL) removes; readers see it at once.  Cannot fail. */
+void tree_table_set(struct tree_table *table, uint32_t id, struct tree_node *node);
+void tree_node_free(struct tree_node *node);
+/* Reads all trees and versions from the database. */
+int trees_load(struct meta_txn *t, struct tree_table **trees, struct versions **versions);
+
+/* ---- blocks ---- */
+
+/* A record stops holding blocks.  The one place for reference counts. */
+void blocks_release(struct meta_txn *t, place_t place, uint32_t blocks);
+/* A record begins to hold fresh blocks. */
+void blocks_take(struct meta_txn *t, place_t place, uint32_t blocks);
+/* Sorts and joins runs, writes them to the free list under the group's number. */
+struct freed_run {
+    place_t place;
+    uint32_t blocks;
+};
+int free_list_append(struct meta_txn *t, uint64_t group, struct freed_run *runs, size_t count);
+
+/* ---- the environment, for the writer's failures ---- */
+
+/* Workers leave their transactions, the environment is closed and opened again.  *last: the id of the last transaction
+ * found.  On an error there is no environment: try again. */
+int meta_reopen(struct local *l, uint64_t *last);
+/* So little room in the file system that only changes which give some back are taken.  Any thread; cheap. */
+bool meta_space_low(struct meta *m);
+
+#endif

@@ -1,0 +1,330 @@
+#include <string.h>
+#include <urcu.h>
+
+#include "store/local/meta_private.h"
+
+/* ---- records as a version sees them ---- */
+
+const struct versions *txn_versions(struct meta_txn *t)
+{
+    const struct versions *own = t->write ? group_versions(t->group) : NULL;
+    return own ? own : rcu_dereference(meta_of(t)->versions);
+}
+
+int tree_version(struct meta_txn *t, uint32_t tree, uint64_t *version)
+{
+    const struct tree_node *node;
+    if (!t->write || !group_tree(t->group, tree, &node))
+        node = tree_table_find(rcu_dereference(meta_of(t)->trees), tree);
+    if (!node)
+        return -ESTALE;
+    *version = node->tree.version;
+    return 0;
+}
+
+static bool key_is(const struct record *r, const struct key *k)
+{
+    return r->key_length == k->length + KEY_VERSION && memcmp(r->key, k->bytes, k->length) == 0;
+}
+
+int visible(struct meta_txn *t, enum db db, const struct key *k, uint64_t version, struct record *out,
+            uint64_t *found)
+{
+    struct key at = *k;
+    key_add_version(&at, version);
+    *found = 0;
+    for (;;) {
+        int error = db_seek(t, db, &at, out);
+        if (error)
+            return error;
+        if (!key_is(out, k))
+            return -ENOENT;
+        uint64_t seen = key_version(out->key, out->key_length);
+        if (seen == version || versions_is_ancestor(txn_versions(t), seen, version)) {
+            *found = seen;
+            return record_is_gone(out->value, out->length) ? -ENOENT : 0;
+        }
+        uint64_t below = versions_below(txn_versions(t), version, seen);
+        if (below == 0)
+            return -ENOENT;
+        key_set_version(&at, below);
+    }
+}
+
+int visible_from(struct meta_txn *t, enum db db, struct key *k, size_t prefix, uint64_t version,
+                 struct record *out)
+{
+    const struct key first = *k;
+    struct key at = *k;
+    key_add_version(&at, ~0ull); /* before all versions of k */
+    for (;;) {
+        int error = db_seek(t, db, &at, out);
+        if (error)
+            return error;
+        if (out->key_length != at.length || memcmp(out->key, first.bytes, prefix) != 0)
+            return -ENOENT;
+        memcpy(k->bytes, out->key, k->length);
+        if (key_version(out->key, out->key_length) != version) {
+            uint64_t found;
+            error = visible(t, db, k, version, out, &found);
+            if (error && error != -ENOENT)
+                return error;
+        } else {
+            error = record_is_gone(out->value, out->length) ? -ENOENT : 0;
+        }
+        if (error == 0)
+            return 0;
+        at = *k;
+        if (!key_increment(&at))
+            return -ENOENT;
+        key_add_version(&at, ~0ull);
+    }
+}
+
+/* ---- inodes ---- */
+
+static int inode_record(struct meta_txn *t, uint32_t tree, uint64_t ino, struct record *r)
+{
+    uint64_t version, found;
+    int error = tree_version(t, tree, &version);
+    if (error)
+        return error;
+    struct key k;
+    key_inode(&k, ino);
+    error = visible(t, DB_INODE, &k, version, r, &found);
+    return error == -ENOENT ? -ESTALE : error;
+}
+
+int meta_inode(struct meta_txn *t, uint32_t tree, uint64_t ino, struct inode *out)
+{
+    struct record r;
+    int error = inode_record(t, tree, ino, &r);
+    return error ? error : inode_decode(r.value, r.length, ino, out, NULL);
+}
+
+int meta_target(struct meta_txn *t, uint32_t tree, uint64_t ino, char *target, uint32_t *length)
+{
+    struct record r;
+    struct inode inode;
+    const char *bytes;
+    int error = inode_record(t, tree, ino, &r);
+    if (!error)
+        error = inode_decode(r.value, r.length, ino, &inode, &bytes);
+    if (error)
+        return error;
+    if (inode.type != STORE_LNK || !bytes)
+        return -EINVAL;
+    memcpy(target, bytes, inode.target_length);
+    *length = inode.target_length;
+    return 0;
+}
+
+int meta_link_next(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t *dir, uint64_t *position)
+{
+    uint64_t version;
+    struct record r;
+    struct key k;
+    int error = tree_version(t, tree, &version);
+    if (error)
+        return error;
+    key_link(&k, ino, *dir, *position);
+    if (!key_increment(&k))
+        return -ENOENT;
+    error = visible_from(t, DB_LINK, &k, 8, version, &r);
+    if (error)
+        return error;
+    *dir = key_number(k.bytes, 8);
+    *position = key_number(k.bytes, 16);
+    return 0;
+}
+
+/* ---- chunks ---- */
+
+static bool chunk_in_file(const struct inode *inode, uint64_t chunk)
+{
+    return chunk <= STORE_FILE_MAX / STORE_CHUNK && chunk * STORE_CHUNK < inode->size;
+}
+
+static bool chunk_is_cut(const struct inode *inode, uint64_t chunk, uint64_t change)
+{
+    for (unsigned i = 0; i < inode->cut_count; i++)
+        if (chunk >= inode->cuts[i].chunk && change <= inode->cuts[i].change)
+            return true;
+    return false;
+}
+
+static int chunk_shown(const uint8_t *bytes, size_t length, const struct inode *inode, uint64_t chunk,
+                       struct chunk_map *out)
+{
+    int error = chunk_decode(bytes, length, out);
+    if (error)
+        return error;
+    return chunk_is_cut(inode, chunk, out->change) ? -ENOENT : 0;
+}
+
+static int chunk_record(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, struct record *r)
+{
+    uint64_t version, found;
+    struct key k;
+    int error = tree_version(t, tree, &version);
+    if (error)
+        return error;
+    key_chunk(&k, ino, chunk);
+    return visible(t, DB_CHUNK, &k, version, r, &found);
+}
+
+int meta_chunk(struct meta_txn *t, uint32_t tree, const struct inode *inode, uint64_t chunk, struct chunk_map *out)
+{
+    struct record r;
+    if (!chunk_in_file(inode, chunk))
+        return -ENOENT;
+    int error = chunk_record(t, tree, inode->ino, chunk, &r);
+    return error ? error : chunk_shown(r.value, r.length, inode, chunk, out);
+}
+
+int meta_chunk_next(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t from, uint64_t *chunk,
+                    struct chunk_map *out)
+{
+    uint64_t version;
+    struct record r;
+    struct key k;
+    int error = tree_version(t, tree, &version);
+    if (error)
+        return error;
+    key_chunk(&k, ino, from);
+    error = visible_from(t, DB_CHUNK, &k, 8, version, &r);
+    if (error)
+        return error;
+    *chunk = key_number(k.bytes, 8);
+    return chunk_decode(r.value, r.length, out);
+}
+
+/* ---- from RAM, else LMDB ---- */
+
+int meta_get_inode(struct local *l, uint32_t tree, uint64_t ino, struct inode *out)
+{
+    struct rtable *table = l->meta->inodes;
+    const struct rtable_key key = {.ino = ino, .tree = tree};
+    size_t length;
+    rcu_read_lock();
+    const struct inode *known = rtable_get(table, &key, &length);
+    if (known)
+        *out = *known;
+    rcu_read_unlock();
+    if (known) {
+        metric_add(METRIC_table_hits, 1);
+        return 0;
+    }
+    metric_add(METRIC_table_misses, 1);
+    struct meta_txn *t;
+    uint64_t ticket = rtable_ticket(table, &key);
+    int error = meta_read_begin(l, &t);
+    if (error)
+        return error;
+    error = meta_inode(t, tree, ino, out);
+    meta_read_end(t);
+    if (!error)
+        rtable_fill(table, &key, ticket, out, sizeof(*out));
+    return error;
+}
+
+/* 1: not known in RAM. */
+static int chunk_known(struct rtable *table, const struct rtable_key *key, const struct inode *inode,
+                       struct chunk_map *out)
+{
+    size_t length;
+    int error = 1;
+    rcu_read_lock();
+    const uint8_t *bytes = rtable_get(table, key, &length);
+    if (bytes)
+        error = length == 0 ? -ENOENT : chunk_shown(bytes, length, inode, key->sub, out);
+    rcu_read_unlock();
+    return error;
+}
+
+int meta_get_chunk(struct local *l, uint32_t tree, const struct inode *inode, uint64_t chunk, struct chunk_map *out)
+{
+    struct rtable *table = l->meta->chunks;
+    const struct rtable_key key = {.ino = inode->ino, .sub = chunk, .tree = tree};
+    if (!chunk_in_file(inode, chunk))
+        return -ENOENT;
+    int error = chunk_known(table, &key, inode, out);
+    if (error <= 0) {
+        metric_add(METRIC_table_hits, 1);
+        return error;
+    }
+    metric_add(METRIC_table_misses, 1);
+    struct meta_txn *t;
+    struct record r;
+    uint64_t ticket = rtable_ticket(table, &key);
+    error = meta_read_begin(l, &t);
+    if (error)
+        return error;
+    error = chunk_record(t, tree, inode->ino, chunk, &r);
+    meta_read_end(t);
+    if (error && error != -ENOENT)
+        return error;
+    rtable_fill(table, &key, ticket, r.value, error ? 0 : r.length);
+    return error ? error : chunk_shown(r.value, r.length, inode, chunk, out);
+}
+
+/* ---- system records and the free list ---- */
+
+static int copy_value(const struct record *r, void *value, size_t room, size_t *length)
+{
+    if (r->length > room)
+        return SL_ETOOSMALL;
+    memcpy(value, r->value, r->length);
+    *length = r->length;
+    return 0;
+}
+
+int meta_system_get(struct meta_txn *t, const char *key, void *value, size_t room, size_t *length)
+{
+    struct key k;
+    struct record r;
+    if (!key_system(&k, key))
+        return -EINVAL;
+    int error = db_get(t, DB_SYSTEM, &k, &r);
+    return error ? error : copy_value(&r, value, room, length);
+}
+
+int meta_system_next(struct meta_txn *t, const char *prefix, char key[64], void *value, size_t room,
+                     size_t *length)
+{
+    struct key k;
+    struct record r;
+    size_t prefix_length = strlen(prefix);
+    if (!key_system(&k, strcmp(key, prefix) < 0 ? prefix : key))
+        return -EINVAL;
+    int error = db_seek(t, DB_SYSTEM, &k, &r);
+    if (!error && r.key_length == strlen(key) && memcmp(r.key, key, r.key_length) == 0) {
+        k.bytes[k.length++] = 0; /* the least key after this one */
+        error = db_seek(t, DB_SYSTEM, &k, &r);
+    }
+    if (error)
+        return error;
+    if (r.key_length < prefix_length || memcmp(r.key, prefix, prefix_length) != 0)
+        return -ENOENT;
+    if (r.key_length > 63)
+        return SL_ECORRUPT;
+    memcpy(key, r.key, r.key_length);
+    key[r.key_length] = 0;
+    return copy_value(&r, value, room, length);
+}
+
+int meta_free_next(struct meta_txn *t, uint64_t *serial, place_t *place, uint32_t *blocks)
+{
+    struct key k;
+    struct record r;
+    key_free(&k, *serial, *place, UINT32_MAX);
+    int error = db_seek(t, DB_FREE, &k, &r);
+    if (error)
+        return error;
+    if (r.key_length != 20)
+        return SL_ECORRUPT;
+    *serial = key_number(r.key, 0);
+    *place = key_number(r.key, 8);
+    *blocks = key_number32(r.key, 16);
+    return 0;
+}

@@ -1,0 +1,235 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/local/ops_private.h"
+
+enum {
+    COOKIE_DOT = 1, COOKIE_DOTDOT = 2,
+    SLOT_FIRST = 3, /* the low byte of a position */
+    BATCH_FIRST = 32, BATCH_MOST = 128,
+    CHECK_EVERY = 32, /* entries between two looks at the clock */
+    TXN_MOST_NS = 3000000,
+};
+
+struct listing {
+    struct local *local;
+    struct tree tree;
+    struct inode dir;
+    store_entry_fn *each;
+    void *arg;
+    uint64_t last; /* the position or cookie listed last */
+    struct meta_txn *txn;
+    uint64_t txn_since;
+};
+
+static bool cookie_is_possible(uint64_t cookie)
+{
+    return cookie <= COOKIE_DOTDOT || (cookie <= INT64_MAX && (cookie & 0xff) >= SLOT_FIRST);
+}
+
+static int txn_open(struct listing *d)
+{
+    d->txn_since = clock_monotonic_ns();
+    return meta_read_begin(d->local, &d->txn);
+}
+
+/* Long listings let go of their transaction now and then.  Not on the main stack: there it could not be had again
+ * without waiting, and entries have been handed out. */
+static int txn_renew(struct listing *d)
+{
+    if (!coro_self() || clock_monotonic_ns() - d->txn_since < TXN_MOST_NS)
+        return 0;
+    meta_read_end(d->txn);
+    d->txn = NULL;
+    coro_yield();
+    return txn_open(d);
+}
+
+static bool hand_out(struct listing *d, struct store_name name, uint64_t cookie,
+                     const struct store_object *object, enum store_type type, const struct store_attr *attr)
+{
+    struct store_entry out = {
+        .name = name, .fileid = object->ino, .cookie = cookie, .object = *object, .type = type, .attr = attr,
+    };
+    if (!d->each(d->arg, &out))
+        return false;
+    d->last = cookie;
+    return true;
+}
+
+static bool hand_out_dir(struct listing *d, const char *name, uint64_t cookie, const struct inode *inode,
+                         bool attributes)
+{
+    struct store_name as = {.bytes = name, .length = (uint32_t)strlen(name)};
+    struct store_object object;
+    struct store_attr attr;
+    op_object(d->tree.id, inode, &object);
+    if (attributes)
+        attr_from_inode(&d->tree, inode, &attr);
+    return hand_out(d, as, cookie, &object, STORE_DIR, attributes ? &attr : NULL);
+}
+
+/* "." and "..".  *full: there was no room for one of them. */
+static int list_dots(struct listing *d, bool attributes, bool *full)
+{
+    *full = false;
+    if (d->last < COOKIE_DOT && !hand_out_dir(d, ".", COOKIE_DOT, &d->dir, attributes)) {
+        *full = true;
+        return 0;
+    }
+    if (d->last >= COOKIE_DOTDOT)
+        return 0;
+    /* It may have moved since it was taken from RAM. */
+    struct inode parent;
+    int rc = meta_inode(d->txn, d->tree.id, d->dir.ino, &parent);
+    if (!rc && parent.ino != d->tree.root)
+        rc = op_dangling(meta_inode(d->txn, d->tree.id, parent.parent, &parent));
+    if (rc)
+        return rc;
+    *full = !hand_out_dir(d, "..", COOKIE_DOTDOT, &parent, attributes);
+    return 0;
+}
+
+static uint64_t after(const struct listing *d)
+{
+    return d->last > COOKIE_DOTDOT ? d->last : 0;
+}
+
+static int list_names(struct listing *d, bool *eof)
+{
+    struct entry e;
+    for (unsigned count = 1;; count++) {
+        int rc = meta_entry_next(d->txn, d->tree.id, d->dir.ino, after(d), &e);
+        if (rc) {
+            *eof = rc == -ENOENT;
+            return *eof ? 0 : rc;
+        }
+        struct store_name name = {.bytes = e.name, .length = e.length};
+        struct store_object object = {.tree = d->tree.id, .generation = e.generation, .ino = e.ino};
+        if (!hand_out(d, name, e.position, &object, (enum store_type)e.type, NULL))
+            return 0;
+        if (count % CHECK_EVERY == 0 && (rc = txn_renew(d)))
+            return rc;
+    }
+}
+
+/* ---- with attributes: gathered, then read in inode order ---- */
+
+struct item {
+    struct entry entry;
+    struct inode inode;
+    bool there;
+};
+struct batch {
+    struct item *by_ino[BATCH_MOST];
+    unsigned count;
+    bool end;
+    struct item items[BATCH_MOST];
+};
+
+static int by_ino(const void *a, const void *b)
+{
+    uint64_t x = (*(struct item *const *)a)->entry.ino, y = (*(struct item *const *)b)->entry.ino;
+    return x < y ? -1 : x > y;
+}
+
+static int batch_fill(struct listing *d, struct batch *b, unsigned most)
+{
+    uint64_t position = after(d);
+    b->end = false;
+    for (b->count = 0; b->count < most; b->count++) {
+        struct item *item = &b->items[b->count];
+        int rc = meta_entry_next(d->txn, d->tree.id, d->dir.ino, position, &item->entry);
+        if (rc == -ENOENT) {
+            b->end = true;
+            break;
+        }
+        if (rc)
+            return rc;
+        position = item->entry.position;
+        b->by_ino[b->count] = item;
+    }
+    qsort(b->by_ino, b->count, sizeof(b->by_ino[0]), by_ino);
+    for (unsigned i = 0; i < b->count; i++) {
+        struct item *item = b->by_ino[i];
+        int rc = meta_inode(d->txn, d->tree.id, item->entry.ino, &item->inode);
+        if (rc && rc != -ESTALE)
+            return rc;
+        item->there = rc == 0; /* the entry is still listed: then without attributes */
+    }
+    return 0;
+}
+
+static bool batch_hand_out(struct listing *d, const struct batch *b)
+{
+    for (unsigned i = 0; i < b->count; i++) {
+        const struct item *item = &b->items[i];
+        const struct entry *e = &item->entry;
+        struct store_name name = {.bytes = e->name, .length = e->length};
+        struct store_object object = {.tree = d->tree.id, .generation = e->generation, .ino = e->ino};
+        struct store_attr attr;
+        if (item->there)
+            attr_from_inode(&d->tree, &item->inode, &attr);
+        if (!hand_out(d, name, e->position, &object, (enum store_type)e->type,
+                      item->there ? &attr : NULL))
+            return false;
+    }
+    return true;
+}
+
+static int list_inodes(struct listing *d, bool *eof)
+{
+    struct batch *b = malloc(sizeof(*b));
+    if (!b)
+        return -ENOMEM;
+    int rc;
+    for (unsigned most = BATCH_FIRST;; most = BATCH_MOST) {
+        rc = batch_fill(d, b, most);
+        if (rc || !batch_hand_out(d, b))
+            break;
+        *eof = b->end;
+        if (b->end || (rc = txn_renew(d)))
+            break;
+    }
+    free(b);
+    return rc;
+}
+
+static int list(struct listing *d, bool attributes, bool *eof)
+{
+    bool full;
+    int rc = list_dots(d, attributes, &full);
+    if (rc || full)
+        return rc;
+    return attributes ? list_inodes(d, eof) : list_names(d, eof);
+}
+
+int local_readdir(struct store *s, const struct store_cred *c, const struct store_object *dir,
+                  uint64_t cookie, bool attributes, store_entry_fn *each, void *arg, bool *eof,
+                  struct store_attr *dir_attr)
+{
+    struct listing d = {.local = local_of(s), .each = each, .arg = arg, .last = cookie};
+    *eof = false;
+    if (dir_attr)
+        memset(dir_attr, 0, sizeof(*dir_attr));
+    int rc = meta_tree(d.local, dir->tree, &d.tree);
+    if (!rc)
+        rc = op_get_inode(d.local, dir, &d.dir);
+    if (rc)
+        return rc;
+    if (dir_attr)
+        attr_from_inode(&d.tree, &d.dir, dir_attr);
+    if (d.dir.type != STORE_DIR)
+        return -ENOTDIR;
+    rc = perm_dir(c, &d.dir, PERM_READ);
+    if (!rc && !cookie_is_possible(cookie))
+        rc = SL_EBADCOOKIE;
+    if (!rc)
+        rc = txn_open(&d);
+    if (rc)
+        return rc;
+    rc = list(&d, attributes, eof);
+    if (d.txn)
+        meta_read_end(d.txn);
+    return rc;
+}

@@ -1,0 +1,118 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "store/local/reaper.h"
+#include "store/local/seg.h"
+#include "store/local/writer_private.h"
+
+enum { PROBE_NS = 1000000000 };
+
+void writer_freeze(struct writer *w, const char *what, int error)
+{
+    pthread_mutex_lock(&w->lock);
+    snprintf(w->reason, sizeof(w->reason), "%s: %s", what, sl_strerror(error));
+    pthread_mutex_unlock(&w->lock);
+    if (!atomic_exchange(&w->local->frozen, true))
+        log_error("writer", "%s: %s; the pool takes no changes until a probe succeeds", what, sl_strerror(error));
+    w->probe_at = clock_monotonic_ns() + PROBE_NS;
+}
+
+void writer_reason(struct local *l, char reason[160])
+{
+    struct writer *w = l->writer;
+    pthread_mutex_lock(&w->lock);
+    memcpy(reason, w->reason, sizeof(w->reason));
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* A failed write of LMDB's meta page makes every later begin fail until the environment is opened again. */
+static bool env_is_usable(struct local *l)
+{
+    struct txn txn;
+    if (txn_write_begin(l, &txn))
+        return false;
+    txn_write_abort(&txn);
+    return true;
+}
+
+static void decide(struct writer *w, bool committed)
+{
+    struct group *g = w->undecided;
+    w->undecided = NULL;
+    seg_group_done(w->local, committed);
+    if (!committed)
+        seg_retire_open(w->local);
+    if (committed && group_publish(g))
+        reaper_freed(w->local);
+    group_free(g);
+}
+
+void writer_commit_failed(struct writer *w, struct group *g)
+{
+    w->undecided = g;
+    if (env_is_usable(w->local))
+        decide(w, false);
+}
+
+static int reopen(struct writer *w, bool *found)
+{
+    uint64_t last;
+    *found = false;
+    if (env_is_usable(w->local))
+        return 0;
+    int error = meta_reopen(w->local, &last);
+    if (error)
+        return error;
+    log_notice("writer", "the metadata has been opened again");
+    *found = w->undecided && last == group_txn_id(w->undecided);
+    if (w->undecided && !*found)
+        decide(w, false);
+    return 0;
+}
+
+/* A commit of its own.  Where the undecided group is on disk it is made durable with it, and may then be seen. */
+static int probe_commit(struct writer *w, bool found)
+{
+    struct meta *m = w->local->meta;
+    struct txn txn;
+    uint64_t now = clock_monotonic_ns();
+    int error = txn_write_begin(w->local, &txn);
+    if (error)
+        return error;
+    uint64_t id = txn_id(&txn);
+    error = meta_system_put(&txn.t, "probe", &now, sizeof(now));
+    if (error)
+        txn_write_abort(&txn);
+    else
+        error = txn_write_commit(&txn);
+    if (error)
+        return error;
+    if (found)
+        decide(w, true);
+    atomic_store(&m->published, id);
+    return 0;
+}
+
+void writer_probe(struct writer *w)
+{
+    bool found;
+    int error = reopen(w, &found);
+    const char *what = "opening the metadata again";
+    if (!error) {
+        what = "a probe of the segments";
+        error = seg_probe(w->local);
+    }
+    if (!error) {
+        what = "a probe of the metadata";
+        error = probe_commit(w, found);
+    }
+    if (error) {
+        writer_freeze(w, what, error);
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    w->reason[0] = 0;
+    pthread_mutex_unlock(&w->lock);
+    atomic_store(&w->local->frozen, false);
+    log_notice("writer", "the pool takes changes again");
+}

@@ -1,0 +1,24 @@
+/* The steps of the reaper: each does a bounded piece of one kind of work in one mutation and says whether there is more.
+ * Called by the reaper's coroutine alone; what is to be done they find in the records. */
+#ifndef SLUICE_STORE_LOCAL_REAPER_PRIVATE_H
+#define SLUICE_STORE_LOCAL_REAPER_PRIVATE_H
+
+#include "store/local/reaper.h"
+
+enum { STEP_US = 2000 }; /* of the writer's time */
+
+/* The cut being worked off, and how far; zeroes: none. */
+struct cut_cursor {
+    char key[64];
+    uint32_t tree;
+    uint64_t ino, from;
+    struct inode_cut cut;
+};
+
+int reap_orphans(struct local *l, uint32_t tree, bool *more);
+/* *finished: a cut has been worked off. */
+int reap_cuts(struct local *l, struct cut_cursor *at, bool *finished, bool *more);
+int reap_versions(struct local *l, bool *more);
+int reap_freed(struct local *l, bool *more);
+
+#endif

@@ -1,0 +1,352 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/local/reaper_private.h"
+#include "store/local/seg.h"
+
+static uint64_t step_deadline(void)
+{
+    return clock_monotonic_ns() + STEP_US * 1000ull;
+}
+
+static bool step_is_over(uint64_t deadline)
+{
+    return clock_monotonic_ns() >= deadline;
+}
+
+/* Removes the chunk records at or after *from that are not newer than `change`, until the deadline; *from is where to
+ * go on.  0: none are left; 1: time is up. */
+static int remove_chunks(struct meta_txn *t, uint32_t tree, struct inode *inode, uint64_t change,
+                         uint64_t *from, uint64_t deadline)
+{
+    struct chunk_map map;
+    uint64_t chunk;
+    int64_t delta;
+    for (;;) {
+        int rc = meta_chunk_next(t, tree, inode->ino, *from, &chunk, &map);
+        if (rc)
+            return rc == -ENOENT ? 0 : rc;
+        *from = chunk + 1;
+        if (map.change <= change) {
+            rc = meta_del_chunk(t, tree, inode->ino, chunk, &delta);
+            if (rc)
+                return rc;
+            inode->blocks = (uint64_t)((int64_t)inode->blocks + delta);
+        }
+        if (step_is_over(deadline))
+            return 1;
+    }
+}
+
+/* ---- orphans ---- */
+
+struct orphan_step {
+    struct mutation mutation;
+    uint32_t tree;
+    uint64_t orphans; /* the directory */
+    bool more;
+};
+
+static int remove_orphan(struct meta_txn *t, const struct orphan_step *s, const struct entry *e,
+                         uint64_t deadline)
+{
+    struct inode inode;
+    uint64_t from = 0;
+    int rc = meta_inode(t, s->tree, e->ino, &inode);
+    if (rc == -ESTALE)
+        return meta_del_entry(t, s->tree, s->orphans, e->position);
+    if (rc)
+        return rc;
+    rc = remove_chunks(t, s->tree, &inode, UINT64_MAX, &from, deadline);
+    if (rc == 1) {
+        rc = meta_put_inode(t, s->tree, &inode);
+        return rc ? rc : 1;
+    }
+    if (!rc)
+        rc = meta_del_inode(t, s->tree, e->ino);
+    return rc ? rc : meta_del_entry(t, s->tree, s->orphans, e->position);
+}
+
+static int orphan_apply(struct mutation *m, struct meta_txn *t)
+{
+    struct orphan_step *s = (struct orphan_step *)m;
+    uint64_t deadline = step_deadline();
+    struct entry e;
+    int rc;
+    s->more = true;
+    do {
+        rc = meta_entry_next(t, s->tree, s->orphans, 0, &e);
+        if (rc == -ENOENT) {
+            s->more = false;
+            return 0;
+        }
+        if (!rc)
+            rc = remove_orphan(t, s, &e, deadline);
+    } while (rc == 0 && !step_is_over(deadline));
+    return rc < 0 ? rc : 0;
+}
+
+static int has_orphans(struct local *l, const struct tree *tree)
+{
+    struct meta_txn *t;
+    struct entry e;
+    int rc = meta_read_begin(l, &t);
+    if (rc)
+        return rc;
+    rc = meta_entry_next(t, tree->id, tree->orphans, 0, &e);
+    meta_read_end(t);
+    return rc;
+}
+
+int reap_orphans(struct local *l, uint32_t id, bool *more)
+{
+    struct tree tree;
+    *more = false;
+    int rc = meta_tree(l, id, &tree);
+    if (!rc)
+        rc = tree.read_only ? -ENOENT : has_orphans(l, &tree);
+    if (!rc) {
+        struct orphan_step s = {
+            .mutation.apply = orphan_apply, .tree = id, .orphans = tree.orphans,
+        };
+        rc = writer_run(l, &s.mutation);
+        *more = s.more;
+    }
+    /* What a deleted tree held goes with its version. */
+    return rc == -ENOENT || rc == -ESTALE ? 0 : rc;
+}
+
+/* ---- what lies behind cuts ---- */
+
+struct cut_step {
+    struct mutation mutation;
+    const struct cut_cursor *at;
+    uint64_t from; /* where the next step goes on, in this cut: */
+    struct inode_cut cut;
+    bool more;     /* of this record */
+    bool finished;
+};
+
+static int cut_forget(struct cut_step *s, struct meta_txn *t)
+{
+    s->more = false;
+    s->finished = true;
+    return meta_system_put(t, s->at->key, NULL, 0);
+}
+
+static int cut_apply(struct mutation *m, struct meta_txn *t)
+{
+    struct cut_step *s = (struct cut_step *)m;
+    const struct cut_cursor *at = s->at;
+    struct inode inode;
+    s->more = true;
+    s->finished = false;
+    int rc = meta_inode(t, at->tree, at->ino, &inode);
+    /* The chunks of an inode without links go with it. */
+    if (rc == -ESTALE || (!rc && (inode.nlink == 0 || inode.cut_count == 0)))
+        return cut_forget(s, t);
+    if (rc)
+        return rc;
+    s->cut = inode.cuts[0];
+    bool same = s->cut.chunk == at->cut.chunk && s->cut.change == at->cut.change;
+    s->from = same && at->from > s->cut.chunk ? at->from : s->cut.chunk;
+    uint64_t blocks = inode.blocks;
+    rc = remove_chunks(t, at->tree, &inode, s->cut.change, &s->from, step_deadline());
+    if (rc < 0)
+        return rc;
+    if (rc == 0) {
+        inode.cut_count--;
+        memmove(inode.cuts, inode.cuts + 1, inode.cut_count * sizeof(inode.cuts[0]));
+        s->finished = true;
+    } else if (blocks == inode.blocks) {
+        return 0; /* all that was seen is newer than the cut */
+    }
+    rc = meta_put_inode(t, at->tree, &inode);
+    return !rc && inode.cut_count == 0 ? cut_forget(s, t) : rc;
+}
+
+/* The first inode that has cut marks. -ENOENT. */
+static int cut_find(struct local *l, struct cut_cursor *at)
+{
+    struct meta_txn *t;
+    char value[8];
+    size_t length;
+    unsigned long long ino;
+    memset(at, 0, sizeof(*at));
+    strcpy(at->key, "cut/");
+    int rc = meta_read_begin(l, &t);
+    if (rc)
+        return rc;
+    rc = meta_system_next(t, "cut/", at->key, value, sizeof(value), &length);
+    meta_read_end(t);
+    if (rc || sscanf(at->key, "cut/%x/%llx", &at->tree, &ino) != 2) {
+        at->key[0] = 0;
+        return rc ? rc : SL_ECORRUPT;
+    }
+    at->ino = ino;
+    return 0;
+}
+
+int reap_cuts(struct local *l, struct cut_cursor *at, bool *finished, bool *more)
+{
+    *finished = *more = false;
+    int rc = at->key[0] ? 0 : cut_find(l, at);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    struct cut_step s = {.mutation.apply = cut_apply, .at = at};
+    rc = writer_run(l, &s.mutation);
+    if (rc)
+        return rc;
+    at->from = s.from;
+    at->cut = s.cut;
+    if (!s.more)
+        at->key[0] = 0;
+    *finished = s.finished;
+    *more = true; /* of this inode, or another one */
+    return 0;
+}
+
+/* ---- deleted trees ---- */
+
+struct version_step {
+    struct mutation mutation;
+    uint64_t version;
+    bool more;
+};
+
+static int version_apply(struct mutation *m, struct meta_txn *t)
+{
+    struct version_step *s = (struct version_step *)m;
+    s->more = false;
+    return meta_drop_step(t, s->version, STEP_US, &s->more);
+}
+
+int reap_versions(struct local *l, bool *more)
+{
+    struct version_step s = {.mutation.apply = version_apply};
+    struct meta_txn *t;
+    *more = false;
+    int rc = meta_read_begin(l, &t);
+    if (rc)
+        return rc;
+    rc = meta_drop_next(t, &s.version);
+    meta_read_end(t);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    rc = writer_run(l, &s.mutation);
+    *more = rc == 0;
+    return rc;
+}
+
+/* ---- freed runs ---- */
+
+enum { FREED_MOST = 1024, PUNCH_BLOCKS = 16 /* 64 KiB */ };
+
+struct freed {
+    uint64_t serial;
+    place_t place;
+    uint32_t blocks;
+};
+struct freed_pass {
+    struct mutation mutation;
+    struct local *local;
+    unsigned count, runs;
+    unsigned first, reached; /* of those to forget: this step's */
+    struct freed freed[FREED_MOST]; /* as in the records */
+    struct freed run[FREED_MOST];   /* sorted, neighbours joined */
+};
+
+static int freed_gather(struct freed_pass *p)
+{
+    struct meta_txn *t;
+    struct freed at = {0};
+    int rc = meta_read_begin(p->local, &t);
+    if (rc)
+        return rc;
+    for (p->count = 0; p->count < FREED_MOST; p->count++) {
+        rc = meta_free_next(t, &at.serial, &at.place, &at.blocks);
+        if (rc)
+            break;
+        p->freed[p->count] = at;
+    }
+    meta_read_end(t);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    place_t x = ((const struct freed *)a)->place, y = ((const struct freed *)b)->place;
+    return x < y ? -1 : x > y;
+}
+
+static void freed_join(struct freed_pass *p)
+{
+    memcpy(p->run, p->freed, p->count * sizeof(p->run[0]));
+    qsort(p->run, p->count, sizeof(p->run[0]), by_place);
+    p->runs = 0;
+    for (unsigned i = 0; i < p->count; i++) {
+        struct freed *last = p->runs ? &p->run[p->runs - 1] : NULL;
+        const struct freed *next = &p->run[i];
+        bool joins = last && last->place + last->blocks == next->place &&
+                     last->place >> PLACE_BITS == next->place >> PLACE_BITS;
+        if (joins)
+            last->blocks += next->blocks;
+        else
+            p->run[p->runs++] = *next;
+    }
+}
+
+static void freed_punch(void *arg)
+{
+    struct freed_pass *p = arg;
+    for (unsigned i = 0; i < p->runs; i++) {
+        const struct freed *run = &p->run[i];
+        /* Smaller ones come back when their segment is compacted. */
+        if (run->blocks < PUNCH_BLOCKS)
+            continue;
+        int rc = seg_punch(p->local, run->place, run->blocks);
+        /* The space is lost until the segment goes; to try for ever would lose more. */
+        if (rc)
+            log_warning("reaper", "cannot give %u freed blocks back to the file system: %s",
+                        run->blocks, sl_strerror(rc));
+    }
+}
+
+static int freed_apply(struct mutation *m, struct meta_txn *t)
+{
+    struct freed_pass *p = (struct freed_pass *)m;
+    uint64_t deadline = step_deadline();
+    for (p->reached = p->first; p->reached < p->count && !step_is_over(deadline); p->reached++) {
+        const struct freed *f = &p->freed[p->reached];
+        int rc = meta_free_del(t, f->serial, f->place);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int freed_pass(struct freed_pass *p)
+{
+    int rc = freed_gather(p);
+    if (rc || p->count == 0)
+        return rc;
+    freed_join(p);
+    blocking_run(freed_punch, p);
+    p->mutation.apply = freed_apply;
+    for (p->first = 0; p->first < p->count && !rc; p->first = p->reached)
+        rc = writer_run(p->local, &p->mutation);
+    return rc;
+}
+
+int reap_freed(struct local *l, bool *more)
+{
+    struct freed_pass *p = malloc(sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    p->local = l;
+    int rc = freed_pass(p);
+    *more = !rc && p->count == FREED_MOST;
+    free(p);
+    return rc;
+}

@@ -1,0 +1,505 @@
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <urcu.h>
+
+#include "store/local/meta_private.h"
+#include "store/local/ops.h"
+#include "store/local/reaper.h"
+#include "store/local/writer.h"
+
+enum {
+    BUCKETS = 1024,
+    PROPS_PIECES_MOST = 256,
+    ROOT_GENERATION = 1,
+    FSID_LEAST = 1024, /* smaller ones are for pseudo file systems */
+};
+
+/* ---- the table in RAM ---- */
+
+struct tree_table {
+    struct tree_node *buckets[BUCKETS];
+};
+
+struct tree_table *tree_table_new(void)
+{
+    return calloc(1, sizeof(struct tree_table));
+}
+
+void tree_table_free(struct tree_table *table)
+{
+    if (!table)
+        return;
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct tree_node *node = table->buckets[i], *next; node; node = next) {
+            next = node->next;
+            tree_node_free(node);
+        }
+    free(table);
+}
+
+void tree_node_free(struct tree_node *node)
+{
+    if (node)
+        free(node->props);
+    free(node);
+}
+
+static void node_retired(struct rcu_head *head)
+{
+    tree_node_free(caa_container_of(head, struct tree_node, retired));
+}
+
+struct tree_node *tree_table_find(struct tree_table *table, uint32_t id)
+{
+    struct tree_node *node = rcu_dereference(table->buckets[id % BUCKETS]);
+    while (node && node->tree.id != id)
+        node = rcu_dereference(node->next);
+    return node;
+}
+
+void tree_table_set(struct tree_table *table, uint32_t id, struct tree_node *node)
+{
+    struct tree_node **at = &table->buckets[id % BUCKETS];
+    while (*at && (*at)->tree.id != id)
+        at = &(*at)->next;
+    struct tree_node *old = *at;
+    struct tree_node *rest = old ? old->next : NULL;
+    if (node) {
+        node->next = rest;
+        if (old) {
+            atomic_store(&node->tree.used_blocks, atomic_load(&old->tree.used_blocks));
+            atomic_store(&node->tree.used_files, atomic_load(&old->tree.used_files));
+        }
+    }
+    rcu_assign_pointer(*at, node ? node : rest);
+    if (old)
+        call_rcu(&old->retired, node_retired);
+}
+
+static struct tree_node *node_new(const struct tree_record *record, const char *props)
+{
+    struct tree_node *node = calloc(1, sizeof(*node));
+    char *copy = malloc(record->props_length + (size_t)1);
+    if (!node || !copy) {
+        free(node);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, props, record->props_length);
+    copy[record->props_length] = 0;
+    node->props = copy;
+    node->props_length = record->props_length;
+    node->tree.id = record->id;
+    node->tree.version = record->version;
+    node->tree.root = record->root;
+    node->tree.orphans = record->orphans;
+    node->tree.fsid = record->fsid;
+    node->tree.size_limit = record->size_limit;
+    node->tree.read_only = record->read_only;
+    return node;
+}
+
+static struct tree_record record_of(const struct tree_node *node)
+{
+    return (struct tree_record){
+        .id = node->tree.id,
+        .version = node->tree.version,
+        .root = node->tree.root,
+        .orphans = node->tree.orphans,
+        .fsid = node->tree.fsid,
+        .size_limit = node->tree.size_limit,
+        .read_only = node->tree.read_only,
+        .props_length = (uint32_t)node->props_length,
+    };
+}
+
+static void tree_copy(const struct tree *from, struct tree *to)
+{
+    to->id = from->id;
+    to->version = from->version;
+    to->root = from->root;
+    to->orphans = from->orphans;
+    to->fsid = from->fsid;
+    to->size_limit = from->size_limit;
+    to->read_only = from->read_only;
+    atomic_store_explicit(&to->used_blocks, atomic_load_explicit(&from->used_blocks, memory_order_relaxed),
+                          memory_order_relaxed);
+    atomic_store_explicit(&to->used_files, atomic_load_explicit(&from->used_files, memory_order_relaxed),
+                          memory_order_relaxed);
+}
+
+int meta_tree(struct local *l, uint32_t id, struct tree *out)
+{
+    rcu_read_lock();
+    const struct tree_node *node = tree_table_find(rcu_dereference(l->meta->trees), id);
+    if (node)
+        tree_copy(&node->tree, out);
+    rcu_read_unlock();
+    return node ? 0 : -ESTALE;
+}
+
+int meta_tree_room(struct meta_txn *t, uint32_t id, uint64_t more_blocks, uint64_t more_files)
+{
+    struct tree tree;
+    int64_t blocks = 0, files = 0;
+    int error = meta_tree(t->local, id, &tree);
+    if (error)
+        return error;
+    if ((more_blocks || more_files) && meta_space_low(meta_of(t)))
+        return -ENOSPC;
+    if (t->write)
+        group_usage(t->group, id, &blocks, &files);
+    uint64_t used = atomic_load(&tree.used_blocks) + (uint64_t)blocks;
+    if (tree.size_limit && more_blocks && used + more_blocks > tree.size_limit / STORE_BLOCK)
+        return -ENOSPC;
+    return 0;
+}
+
+/* ---- records ---- */
+
+static void props_key(char key[64], uint32_t id, unsigned piece)
+{
+    snprintf(key, 64, "props/%08x/%02x", id, piece);
+}
+
+static unsigned pieces_of(size_t length)
+{
+    return (unsigned)((length + PROPS_PIECE - 1) / PROPS_PIECE);
+}
+
+/* Writes the tree's records; `before` is how many bytes of props the record had that is replaced. */
+static void write_tree(struct meta_txn *t, const struct tree_node *node, size_t before)
+{
+    uint8_t value[RECORD_MAX];
+    char key[64];
+    struct tree_record record = record_of(node);
+    for (unsigned i = 0; i < pieces_of(node->props_length); i++) {
+        size_t from = (size_t)i * PROPS_PIECE, left = node->props_length - from;
+        props_key(key, record.id, i);
+        meta_system_put(t, key, node->props + from, left < PROPS_PIECE ? left : PROPS_PIECE);
+    }
+    for (unsigned i = pieces_of(node->props_length); i < pieces_of(before); i++) {
+        props_key(key, record.id, i);
+        meta_system_put(t, key, NULL, 0);
+    }
+    snprintf(key, sizeof(key), "tree/%08x", record.id);
+    meta_system_put(t, key, value, tree_encode(&record, value));
+}
+
+static void remove_tree(struct meta_txn *t, const struct tree_node *node)
+{
+    char key[64];
+    for (unsigned i = 0; i < pieces_of(node->props_length); i++) {
+        props_key(key, node->tree.id, i);
+        meta_system_put(t, key, NULL, 0);
+    }
+    snprintf(key, sizeof(key), "tree/%08x", node->tree.id);
+    meta_system_put(t, key, NULL, 0);
+    snprintf(key, sizeof(key), "usage/%08x", node->tree.id);
+    meta_system_put(t, key, NULL, 0);
+}
+
+static int load_props(struct meta_txn *t, const struct tree_record *record, char *props)
+{
+    char key[64];
+    size_t have = 0;
+    for (unsigned i = 0; i < pieces_of(record->props_length); i++) {
+        size_t length;
+        props_key(key, record->id, i);
+        int error = meta_system_get(t, key, props + have, record->props_length - have, &length);
+        if (error)
+            return error;
+        have += length;
+    }
+    return have == record->props_length ? 0 : SL_ECORRUPT;
+}
+
+static int load_tree(struct meta_txn *t, const uint8_t *value, size_t length, struct tree_table *table)
+{
+    struct tree_record record;
+    struct usage_record usage = {0};
+    uint8_t bytes[RECORD_MAX];
+    char key[64];
+    int error = tree_decode(value, length, &record);
+    if (error || record.props_length > PROPS_PIECES_MOST * PROPS_PIECE)
+        return SL_ECORRUPT;
+    char *props = malloc(record.props_length + (size_t)1);
+    if (!props)
+        return -ENOMEM;
+    error = load_props(t, &record, props);
+    struct tree_node *node = error ? NULL : node_new(&record, props);
+    free(props);
+    if (!node)
+        return error ? error : -ENOMEM;
+    snprintf(key, sizeof(key), "usage/%08x", record.id);
+    error = meta_system_get(t, key, bytes, sizeof(bytes), &length);
+    if (!error)
+        error = usage_decode(bytes, length, &usage);
+    if (error && error != -ENOENT) {
+        tree_node_free(node);
+        return error;
+    }
+    atomic_store(&node->tree.used_blocks, usage.blocks);
+    atomic_store(&node->tree.used_files, usage.files);
+    tree_table_set(table, record.id, node);
+    return 0;
+}
+
+static int load_trees(struct meta_txn *t, struct tree_table *table)
+{
+    uint8_t value[RECORD_MAX];
+    char key[64] = "";
+    size_t length;
+    int error;
+    while ((error = meta_system_next(t, "tree/", key, value, sizeof(value), &length)) == 0) {
+        error = load_tree(t, value, length, table);
+        if (error)
+            return error;
+    }
+    return error == -ENOENT ? 0 : error;
+}
+
+static int load_versions(struct meta_txn *t, struct versions **out)
+{
+    uint8_t value[RECORD_MAX];
+    char key[64] = "";
+    size_t length, count = 0, room = 0;
+    struct version_link *links = NULL;
+    int error;
+    while ((error = meta_system_next(t, "version/", key, value, sizeof(value), &length)) == 0) {
+        struct version_record record;
+        error = version_decode(value, length, &record);
+        if (error)
+            break;
+        if (count == room) {
+            room = room ? room * 2 : 64;
+            struct version_link *grown = realloc(links, room * sizeof(*links));
+            if (!grown) {
+                error = -ENOMEM;
+                break;
+            }
+            links = grown;
+        }
+        links[count++] = (struct version_link){strtoull(key + strlen("version/"), NULL, 16), record.parent};
+    }
+    if (error == -ENOENT) {
+        *out = versions_build(links, count);
+        error = *out ? 0 : -ENOMEM;
+    }
+    free(links);
+    return error;
+}
+
+int trees_load(struct meta_txn *t, struct tree_table **trees, struct versions **versions)
+{
+    *versions = NULL;
+    *trees = tree_table_new();
+    int error = *trees ? load_trees(t, *trees) : -ENOMEM;
+    if (!error)
+        error = load_versions(t, versions);
+    if (error) {
+        tree_table_free(*trees);
+        *trees = NULL;
+    }
+    return error;
+}
+
+/* ---- changes ---- */
+
+struct tree_change {
+    struct mutation m;
+    const char *props;
+    size_t props_length;
+    uint64_t size_limit;
+    uint32_t uid, gid, mode;
+    uint32_t id;
+};
+
+static struct inode new_directory(struct meta_txn *t, uint64_t ino, const struct tree_change *c, uint32_t mode)
+{
+    return (struct inode){
+        .ino = ino,
+        .change = meta_next_change(t),
+        .parent = ino,
+        .generation = ROOT_GENERATION,
+        .nlink = 2,
+        .uid = c->uid,
+        .gid = c->gid,
+        .mode = (uint16_t)(mode & 07777),
+        .type = STORE_DIR,
+        .atime = t->now,
+        .mtime = t->now,
+        .ctime = t->now,
+        .btime = t->now,
+    };
+}
+
+static uint64_t new_version(struct meta_txn *t, uint64_t parent)
+{
+    uint8_t value[RECORD_MAX];
+    char key[64];
+    uint64_t version = ++group_counters(t->group)->version;
+    struct version_record record = {.parent = parent};
+    snprintf(key, sizeof(key), "version/%016llx", (unsigned long long)version);
+    meta_system_put(t, key, value, version_encode(&record, value));
+    group_set_versions(t, versions_with(txn_versions(t), version, parent));
+    return version;
+}
+
+static bool fsid_is_used(struct meta *m, uint64_t fsid)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct tree_node *node = m->trees->buckets[i]; node; node = node->next)
+            if (node->tree.fsid == fsid)
+                return true;
+    return false;
+}
+
+static uint64_t new_fsid(struct meta *m)
+{
+    uint64_t fsid;
+    do
+        randombytes_buf(&fsid, sizeof(fsid));
+    while (fsid < FSID_LEAST || fsid_is_used(m, fsid));
+    return fsid;
+}
+
+static int create_apply(struct mutation *m, struct meta_txn *t)
+{
+    struct tree_change *c = (struct tree_change *)m;
+    if (meta_space_low(meta_of(t)))
+        return -ENOSPC;
+    struct tree_record record = {
+        .id = (uint32_t)++group_counters(t->group)->tree,
+        .root = meta_next_ino(t),
+        .orphans = meta_next_ino(t),
+        .fsid = new_fsid(meta_of(t)),
+        .size_limit = c->size_limit,
+        .props_length = (uint32_t)c->props_length,
+    };
+    record.version = new_version(t, 0);
+    struct tree_node *node = node_new(&record, c->props);
+    if (!node)
+        return t->failed = -ENOMEM;
+    c->id = record.id;
+    if (group_set_tree(t, c->id, node))
+        return t->failed;
+    write_tree(t, node, 0);
+    struct inode root = new_directory(t, record.root, c, c->mode);
+    struct inode orphans = new_directory(t, record.orphans, c, 0);
+    meta_put_inode(t, c->id, &root);
+    meta_put_inode(t, c->id, &orphans);
+    return t->failed;
+}
+
+static const struct tree_node *present(struct meta_txn *t, uint32_t id)
+{
+    const struct tree_node *node;
+    return group_tree(t->group, id, &node) ? node : tree_table_find(meta_of(t)->trees, id);
+}
+
+static int update_apply(struct mutation *m, struct meta_txn *t)
+{
+    struct tree_change *c = (struct tree_change *)m;
+    const struct tree_node *old = present(t, c->id);
+    if (!old)
+        return -ESTALE;
+    struct tree_record record = record_of(old);
+    record.size_limit = c->size_limit;
+    record.props_length = (uint32_t)c->props_length;
+    struct tree_node *node = node_new(&record, c->props);
+    if (!node)
+        return -ENOMEM;
+    size_t before = old->props_length;
+    if (group_set_tree(t, c->id, node))
+        return t->failed;
+    write_tree(t, node, before);
+    return t->failed;
+}
+
+static int delete_apply(struct mutation *m, struct meta_txn *t)
+{
+    struct tree_change *c = (struct tree_change *)m;
+    const struct tree_node *node = present(t, c->id);
+    if (!node)
+        return -ESTALE;
+    char key[64];
+    snprintf(key, sizeof(key), "drop/%016llx", (unsigned long long)node->tree.version);
+    meta_system_put(t, key, &c->id, sizeof(c->id));
+    remove_tree(t, node);
+    group_set_tree(t, c->id, NULL);
+    return t->failed;
+}
+
+int tree_create(struct store *s, const char *props, size_t props_length, uint64_t size_limit, uint32_t uid,
+                uint32_t gid, uint32_t mode, uint32_t *id)
+{
+    struct tree_change c = {.m.apply = create_apply,
+                            .props = props,
+                            .props_length = props_length,
+                            .size_limit = size_limit,
+                            .uid = uid,
+                            .gid = gid,
+                            .mode = mode};
+    if (props_length > (size_t)PROPS_PIECES_MOST * PROPS_PIECE)
+        return -EINVAL;
+    int error = writer_run(local_of(s), &c.m);
+    *id = c.id;
+    return error;
+}
+
+int tree_update(struct store *s, uint32_t id, const char *props, size_t props_length, uint64_t size_limit)
+{
+    struct tree_change c = {.m.apply = update_apply,
+                            .id = id,
+                            .props = props,
+                            .props_length = props_length,
+                            .size_limit = size_limit};
+    if (props_length > (size_t)PROPS_PIECES_MOST * PROPS_PIECE)
+        return -EINVAL;
+    return writer_run(local_of(s), &c.m);
+}
+
+int tree_delete(struct store *s, uint32_t id)
+{
+    struct tree_change c = {.m.apply = delete_apply, .id = id};
+    int error = writer_run(local_of(s), &c.m);
+    if (!error)
+        reaper_tree(local_of(s), id);
+    return error;
+}
+
+/* ---- listing ---- */
+
+static int tree_show(struct store *s, const struct tree_node *node, int (*each)(void *, const struct store_tree *),
+                     void *arg)
+{
+    struct store_tree tree = {
+        .id = node->tree.id,
+        .fsid = node->tree.fsid,
+        .size_limit = node->tree.size_limit,
+        .root = {.tree = node->tree.id, .generation = ROOT_GENERATION, .ino = node->tree.root},
+        .props = node->props,
+        .props_length = node->props_length,
+    };
+    int error = local_usage(s, tree.id, &tree.usage);
+    if (error && error != -ESTALE)
+        return error;
+    return each(arg, &tree);
+}
+
+int tree_each(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg)
+{
+    int error = 0;
+    rcu_read_lock();
+    struct tree_table *table = rcu_dereference(local_of(s)->meta->trees);
+    for (size_t i = 0; i < BUCKETS && !error; i++) {
+        const struct tree_node *node = rcu_dereference(table->buckets[i]);
+        for (; node && !error; node = rcu_dereference(node->next))
+            error = tree_show(s, node, each, arg);
+    }
+    rcu_read_unlock();
+    return error;
+}

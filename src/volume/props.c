@@ -1,0 +1,70 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "volume/rules.h"
+#include "volume/table.h"
+
+static int put(json_t *to, const char *key, json_t *value)
+{
+    return value ? json_object_set_new(to, key, value) : -1;
+}
+
+char *props_dump(const struct volume *v)
+{
+    size_t room = (size_t)v->config.rule_count * RULE_TEXT_MAX + 1;
+    char *allow = malloc(room), *text = NULL;
+    json_t *all = v->props ? json_deep_copy(v->props) : json_object();
+    if (allow && all) {
+        volume_rules_format(v->config.rules, v->config.rule_count, allow, room);
+        if (!put(all, "name", json_string(v->config.name)) &&
+            !put(all, "squash", json_string(volume_squash_text(v->config.squash))) &&
+            !put(all, "allow", json_string(allow)) &&
+            !put(all, "created", json_integer(v->created)))
+            text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
+    }
+    json_decref(all);
+    free(allow);
+    return text;
+}
+
+static int read_config(json_t *props, struct volume_config *config, char why[256])
+{
+    const char *name = json_string_value(json_object_get(props, "name"));
+    const char *squash = json_string_value(json_object_get(props, "squash"));
+    const char *allow = json_string_value(json_object_get(props, "allow"));
+    if (!name || volume_name_check(name, why)) {
+        snprintf(why, 256, "its record has no valid name");
+        return -EINVAL;
+    }
+    snprintf(config->name, sizeof config->name, "%s", name);
+    if (!squash || volume_squash_parse(squash, &config->squash)) {
+        snprintf(why, 256, "its record has no valid squash");
+        return -EINVAL;
+    }
+    return volume_rules_parse(allow ? allow : "", &config->rules, &config->rule_count, why);
+}
+
+int props_load(const struct store_tree *tree, struct volume **out, char why[256])
+{
+    json_error_t problem;
+    json_t *props = json_loadb(tree->props, tree->props_length, 0, &problem);
+    if (!json_is_object(props)) {
+        snprintf(why, 256, "its record is no JSON object: %.150s", problem.text);
+        json_decref(props);
+        return -EINVAL;
+    }
+    struct volume_config config = {.size = tree->size_limit};
+    int error = read_config(props, &config, why);
+    if (!error) {
+        int64_t created = json_integer_value(json_object_get(props, "created"));
+        *out = volume_new(tree->id, &config, created, props);
+        if (!*out) {
+            snprintf(why, 256, "no memory");
+            error = -ENOMEM;
+        }
+    }
+    free(config.rules);
+    json_decref(props);
+    return error;
+}

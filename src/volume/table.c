@@ -1,0 +1,258 @@
+#include "volume/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "volume/rules.h"
+
+static struct volume_table *current;
+static _Atomic uint32_t generation; /* the present table's; read on every request */
+
+struct volume *volume_new(uint32_t tree, const struct volume_config *config, int64_t created,
+                          json_t *props)
+{
+    struct volume *v = calloc(1, sizeof *v);
+    if (!v)
+        return NULL;
+    v->tree = tree;
+    v->created = created;
+    v->config = *config;
+    v->config.rules = calloc(config->rule_count + 1, sizeof *config->rules);
+    if (!v->config.rules) {
+        free(v);
+        return NULL;
+    }
+    if (config->rule_count)
+        memcpy(v->config.rules, config->rules, config->rule_count * sizeof *config->rules);
+    v->props = json_incref(props);
+    return v;
+}
+
+void volume_free(struct volume *v)
+{
+    if (!v)
+        return;
+    json_decref(v->props);
+    free(v->config.rules);
+    free(v);
+}
+
+static void volume_free_rcu(struct rcu_head *head)
+{
+    volume_free(caa_container_of(head, struct volume, rcu));
+}
+
+static void table_free_rcu(struct rcu_head *head)
+{
+    free(caa_container_of(head, struct volume_table, rcu));
+}
+
+struct volume_table *table_current(void)
+{
+    return rcu_dereference(current);
+}
+
+struct name_key {
+    const char *bytes;
+    size_t length;
+};
+
+static int compare_key(const void *key, const void *element)
+{
+    const struct name_key *want = key;
+    const char *name = (*(struct volume *const *)element)->config.name;
+    size_t length = strlen(name);
+    int order = memcmp(want->bytes, name, want->length < length ? want->length : length);
+    return order ? order : (want->length > length) - (want->length < length);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct volume *const *x = a, *const *y = b;
+    return strcmp((*x)->config.name, (*y)->config.name);
+}
+
+static int compare_trees(const void *a, const void *b)
+{
+    const struct volume *const *x = a, *const *y = b;
+    return ((*x)->tree > (*y)->tree) - ((*x)->tree < (*y)->tree);
+}
+
+struct volume *table_by_name(const struct volume_table *t, const char *name, size_t length)
+{
+    struct name_key key = {name, length};
+    if (!t || !t->count)
+        return NULL;
+    struct volume **found = bsearch(&key, t->by_name, t->count, sizeof *t->by_name, compare_key);
+    return found ? *found : NULL;
+}
+
+struct volume *table_by_tree(const struct volume_table *t, uint32_t tree)
+{
+    uint32_t low = 0, high = t ? t->count : 0;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        struct volume *v = t->by_tree[middle];
+        if (v->tree == tree)
+            return v;
+        if (v->tree < tree)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+static struct volume_table *table_new(struct volume *const *volumes, uint32_t count,
+                                      const struct volume *without, struct volume *with)
+{
+    size_t room = (size_t)count + 1;
+    struct volume_table *t = calloc(1, sizeof *t + 2 * room * sizeof t->at[0]);
+    if (!t)
+        return NULL;
+    t->by_name = t->at;
+    t->by_tree = t->at + room;
+    for (uint32_t i = 0; i < count; i++)
+        if (volumes[i] != without)
+            t->by_name[t->count++] = volumes[i];
+    if (with)
+        t->by_name[t->count++] = with;
+    memcpy(t->by_tree, t->by_name, t->count * sizeof *t->by_name);
+    qsort(t->by_name, t->count, sizeof *t->by_name, compare_names);
+    return t;
+}
+
+struct volume_table *table_prepare(const struct volume *without, struct volume *with)
+{
+    struct volume_table *now = table_current();
+    return table_new(now ? now->by_name : NULL, now ? now->count : 0, without, with);
+}
+
+void table_publish(struct volume_table *fresh, struct volume *without)
+{
+    qsort(fresh->by_tree, fresh->count, sizeof *fresh->by_tree, compare_trees);
+    fresh->generation = generation + 1;
+    struct volume_table *old = rcu_xchg_pointer(&current, fresh);
+    generation = fresh->generation;
+    if (old)
+        call_rcu(&old->rcu, table_free_rcu);
+    if (without)
+        call_rcu(&without->rcu, volume_free_rcu);
+}
+
+int table_load(struct volume **volumes, uint32_t count)
+{
+    struct volume_table *fresh = table_new(volumes, count, NULL, NULL);
+    if (!fresh)
+        return -ENOMEM;
+    table_publish(fresh, NULL);
+    return 0;
+}
+
+void table_free(void)
+{
+    struct volume_table *old = rcu_xchg_pointer(&current, NULL);
+    generation++;
+    synchronize_rcu();
+    rcu_barrier();
+    for (uint32_t i = 0; old && i < old->count; i++)
+        volume_free(old->by_name[i]);
+    free(old);
+}
+
+/* ---- look-ups ---- */
+
+enum { GRANT_ALLOWED = 1, GRANT_WRITE = 2, GRANT_SQUASH_ROOT = 4, GRANT_SQUASH_ALL = 8 };
+
+static uint64_t grant_pack(const struct volume_config *config, const struct sockaddr_storage *peer)
+{
+    uint32_t matched = rules_match(config->rules, config->rule_count, peer);
+    uint64_t packed = (uint64_t)matched << 32;
+    if (matched == UINT32_MAX)
+        return packed | GRANT_SQUASH_ROOT;
+    const struct volume_rule *rule = &config->rules[matched];
+    packed |= GRANT_ALLOWED;
+    if (rule->write)
+        packed |= GRANT_WRITE;
+    if (config->squash == VOLUME_SQUASH_ALL)
+        packed |= GRANT_SQUASH_ALL;
+    if (config->squash == VOLUME_SQUASH_ROOT && !rule->host)
+        packed |= GRANT_SQUASH_ROOT;
+    return packed;
+}
+
+static void grant_unpack(uint64_t packed, struct volume_grant *out)
+{
+    out->allowed = packed & GRANT_ALLOWED;
+    out->write = packed & GRANT_WRITE;
+    out->squash_root = packed & GRANT_SQUASH_ROOT;
+    out->squash_all = packed & GRANT_SQUASH_ALL;
+    out->matched_rule = (uint32_t)(packed >> 32);
+}
+
+int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t cache[2],
+                  struct volume_grant *out)
+{
+    uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
+    if (cache[0] == ((uint64_t)now << 32 | tree)) {
+        grant_unpack(cache[1], out);
+        return 0;
+    }
+    int result = -ESTALE;
+    rcu_read_lock();
+    struct volume_table *t = table_current();
+    struct volume *v = table_by_tree(t, tree);
+    if (v) {
+        cache[0] = (uint64_t)t->generation << 32 | tree;
+        cache[1] = grant_pack(&v->config, peer);
+        grant_unpack(cache[1], out);
+        result = 0;
+    }
+    rcu_read_unlock();
+    return result;
+}
+
+enum { NOBODY = 65534 };
+
+void volume_squash(const struct volume_grant *grant, uint32_t uid, uint32_t gid, const uint32_t *groups,
+                   uint32_t group_count, struct store_cred *out)
+{
+    out->read_only = !grant->write;
+    out->group_count = 0;
+    if (grant->squash_all) {
+        out->uid = out->gid = NOBODY;
+        return;
+    }
+    bool root = grant->squash_root;
+    out->uid = root && uid == 0 ? NOBODY : uid;
+    out->gid = root && gid == 0 ? NOBODY : gid;
+    if (group_count > STORE_GROUPS_MAX)
+        group_count = STORE_GROUPS_MAX;
+    out->group_count = group_count;
+    for (uint32_t i = 0; i < group_count; i++)
+        out->groups[i] = root && groups[i] == 0 ? NOBODY : groups[i];
+}
+
+int volume_by_name(const char *name, size_t length, uint32_t *tree)
+{
+    rcu_read_lock();
+    struct volume *v = table_by_name(table_current(), name, length);
+    if (v)
+        *tree = v->tree;
+    rcu_read_unlock();
+    return v ? 0 : -ENOENT;
+}
+
+int volume_each(int (*each)(void *arg, const struct volume_info *info), void *arg)
+{
+    int result = 0;
+    rcu_read_lock();
+    struct volume_table *t = table_current();
+    for (uint32_t i = 0; t && i < t->count && result >= 0; i++) {
+        struct volume *v = t->by_name[i];
+        struct volume_info info = {.tree = v->tree, .config = &v->config, .created = v->created};
+        result = each(arg, &info);
+    }
+    rcu_read_unlock();
+    return result < 0 ? result : 0;
+}

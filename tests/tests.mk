@@ -1,0 +1,70 @@
+# Targets that test.  `check` is what CI runs: reduced counts, fixed seeds, under 15 minutes; `soak` the full counts.
+
+SEED ?= 20261130
+TEST_ENV = SLUICE_BUILD=$(BUILD) BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1
+TREE_TOOL := $(BUILD)/tests/nfstree
+RECFS := $(BUILD)/tests/recfs
+
+check: lint check-unit check-nfs check-cli check-crash check-kernel check-sanitizers check-fuzz ## all tests, reduced counts (under 15 minutes)
+	@echo "check: everything passed"
+
+unit: $(UNIT_PROGRAMS)
+
+check-unit: all $(UNIT_PROGRAMS) ## unit tests
+	@tests/run-unit $(UNIT_PROGRAMS)
+
+check-nfs: all $(TREE_TOOL) ## every procedure, bad input, random histories, a big directory
+	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
+		'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
+		'tests/nfs/test_big_directory.py --files 20000'
+
+check-cli: all ## the command line and the server's options
+	@tests/run $(TEST_ENV) $(wildcard tests/cli/test_*)
+
+check-crash: all $(RECFS) ## kill -9, power loss, failing disks, reduced
+	@tests/run $(TEST_ENV) 'tests/crash/killer.py --kills 12 --seed $(SEED)' \
+		'tests/crash/powerloss.py --images 80 --seed $(SEED)' tests/crash/faults.py
+
+check-kernel: all ## a real Linux client
+	@tests/run $(TEST_ENV) 'tests/kernel/run 3000 16'
+
+check-sanitizers: ## protocol tests against a server built with ASan and UBSan
+	@$(MAKE) --no-print-directory SAN=address all
+	@tests/run SLUICE_BUILD=build-address BUILD=build-address PYTHONDONTWRITEBYTECODE=1 \
+		tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
+		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)'
+
+check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=60
+
+soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about two hours
+	@tests/run $(TEST_ENV) 'tests/nfs/test_random_model.py --operations 100000 --restarts 20' \
+		'tests/nfs/test_big_directory.py --files 1000000 --linear' \
+		'tests/crash/killer.py --kills 200' 'tests/crash/powerloss.py --images 2000' \
+		'tests/crash/powerloss.py --try-each' tests/crash/faults.py 'tests/kernel/run 20000 128'
+
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := $(patsubst tests/fuzz/%.c,build-fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SOURCES := $(filter-out src/admin/sluiced.c,$(wildcard $(foreach d,base rpc,src/$(d)/*.c src/$(d)/*.S)))
+
+build-fuzz/%: tests/fuzz/%.c $(FUZZ_SOURCES)
+	@mkdir -p $(@D)
+	$(Q)echo "  FUZZ $<"; clang -std=gnu17 $(CPPFLAGS) -g -O1 -pthread -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=undefined -o $@ $^ $(SERVER_LIBS)
+
+fuzz: $(FUZZ_TARGETS) ## libFuzzer for FUZZ_SECONDS on each target
+	@tests/run-fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+lint: ## layers and shape of the sources
+	@tests/lint
+
+$(TREE_TOOL): tests/nfs/nfstree.c
+	@mkdir -p $(@D)
+	$(Q)echo "  CC $<"; $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -lnfs
+
+$(RECFS): tests/crash/recfs.c
+	@mkdir -p $(@D)
+	$(Q)echo "  CC $<"; $(CC) $(CPPFLAGS) $(CFLAGS) $$(pkg-config --cflags fuse3) $(LDFLAGS) -o $@ $< \
+		$$(pkg-config --libs fuse3)
+
+.PHONY: check unit check-unit check-nfs check-cli check-crash check-kernel check-sanitizers check-fuzz soak fuzz lint
