@@ -362,7 +362,33 @@ static void import_regular(struct import_worker *w, struct import_dir *dir, cons
 
 /* ---- everything else ---- */
 
-/* Gives another name to what an earlier one led to. */
+static enum store_type type_of(const struct stat *st)
+{
+    switch (st->st_mode & S_IFMT) {
+    case S_IFREG: return STORE_REG;
+    case S_IFLNK: return STORE_LNK;
+    case S_IFCHR: return STORE_CHR;
+    case S_IFBLK: return STORE_BLK;
+    case S_IFIFO: return STORE_FIFO;
+    default: return STORE_SOCK;
+    }
+}
+
+static int link_name(struct import *im, struct import_dir *dir, const struct import_entry *e,
+                     const struct store_object *target)
+{
+    struct store_object object;
+    struct store_attr attr;
+    struct store_wcc wcc;
+    int error = im->store->ops->link(im->store, &root_cred, target, &dir->object, name_of(e->name), &attr,
+                                     &wcc);
+    if (error == -EEXIST && find(im, dir, e->name, &object, &attr) == 0 && object.ino == target->ino)
+        return 0; /* made by another import since it was looked for */
+    return error;
+}
+
+/* Gives another name to what an earlier one led to.  A file of the same type under that name is what an import left
+ * that was stopped, or what it overwrites anyhow. */
 static void import_link(struct import *im, struct import_dir *dir, const struct import_entry *e,
                         const struct store_object *target)
 {
@@ -374,15 +400,14 @@ static void import_link(struct import *im, struct import_dir *dir, const struct 
         count(im, &e->st, true);
         return;
     }
-    if (!error) {
+    if (!error && attr.type != type_of(&e->st)) {
         in_the_way(im, dir, e->name);
         return;
     }
-    if (error == -ENOENT)
-        error = im->store->ops->link(im->store, &root_cred, target, &dir->object, name_of(e->name), &attr,
-                                     &wcc);
-    if (error == -EEXIST && find(im, dir, e->name, &object, &attr) == 0 && object.ino == target->ino)
-        error = 0; /* made by another import since it was looked for */
+    if (!error)
+        error = im->store->ops->remove(im->store, &root_cred, &dir->object, name_of(e->name), &wcc);
+    if (!error || error == -ENOENT)
+        error = link_name(im, dir, e, target);
     if (error) {
         import_store_failed(im, dir, e->name, error);
         return;
@@ -445,17 +470,11 @@ static bool import_special(struct import *im, struct import_dir *dir, const stru
 static void import_other(struct import_worker *w, struct import_dir *dir, const struct import_entry *e)
 {
     struct import *im = w->import;
-    struct store_make how = {.rdev_major = major(e->st.st_rdev), .rdev_minor = minor(e->st.st_rdev)};
+    struct store_make how = {.type = type_of(&e->st), .rdev_major = major(e->st.st_rdev),
+                             .rdev_minor = minor(e->st.st_rdev)};
     struct store_object object;
     bool made = false;
     struct readlink_job job = {.fd = dir->fd, .name = e->name, .target = w->buffer};
-    switch (e->st.st_mode & S_IFMT) {
-    case S_IFLNK: how.type = STORE_LNK; break;
-    case S_IFCHR: how.type = STORE_CHR; break;
-    case S_IFBLK: how.type = STORE_BLK; break;
-    case S_IFIFO: how.type = STORE_FIFO; break;
-    default: how.type = STORE_SOCK;
-    }
     if (how.type == STORE_LNK)
         blocking_run(read_target, &job);
     how.target = (struct store_name){job.target, (uint32_t)job.length};

@@ -1,6 +1,5 @@
 /* READ, WRITE, COMMIT. */
 #include "nfs/nfs3.h"
-#include "sluice/base_metrics.h"
 
 /* Cuts what a READ asks for to what the store takes: bytes past the largest file's end are not there. */
 static void clamp_range(uint64_t *offset, uint32_t *count)
@@ -21,7 +20,6 @@ static enum rpc_result put_read(struct rpc_call *call, const struct store_attr *
     xdr_put_u32(&call->out, data->bytes);
     xdr_put_bool(&call->out, eof);
     xdr_put_u32(&call->out, data->bytes);
-    metric_add(METRIC_read_bytes, data->bytes);
     int error = data->bytes ? rpc_reply_slices(call, data) : 0;
     slices_clear(data);
     return error ? RPC_SYSTEM_ERR : RPC_DONE;
@@ -52,7 +50,6 @@ enum rpc_result nfs3_read(struct rpc_call *call) /* RFC 1813, 3.3.6 */
         return RPC_WAIT;
     }
 
-    metric_add(METRIC_read_ops, 1);
     if (!error)
         return put_read(call, &attr, eof, &data);
     slices_clear(&data);
@@ -96,11 +93,9 @@ enum rpc_result nfs3_write(struct rpc_call *call) /* RFC 1813, 3.3.7 */
     if (error == SL_EWAIT)
         return RPC_WAIT;
 
-    metric_add(METRIC_write_ops, 1);
     enum nfs3_status status = nfs3_put_status(call, error);
     nfs3_put_wcc(&call->out, &wcc);
     if (status == NFS3_OK) {
-        metric_add(METRIC_write_bytes, count);
         xdr_put_u32(&call->out, count);
         xdr_put_u32(&call->out, FILE_SYNC);
         put_verifier(&call->out);
@@ -108,8 +103,8 @@ enum rpc_result nfs3_write(struct rpc_call *call) /* RFC 1813, 3.3.7 */
     return RPC_DONE;
 }
 
-enum rpc_result
-nfs3_commit(struct rpc_call *call) /* RFC 1813, 3.3.21; offset and count do not matter here */
+/* RFC 1813, 3.3.21.  Everything acknowledged is durable: offset and count do not matter. */
+enum rpc_result nfs3_commit(struct rpc_call *call)
 {
     struct nfs3_fh fh = nfs3_get_fh(&call->args);
     xdr_get_u64(&call->args);

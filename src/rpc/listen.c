@@ -13,7 +13,7 @@
 #include "rpc/conn.h"
 #include "sluice/base_log.h"
 
-enum { BACKLOG = 1024, PAUSE_MS = 100 };
+enum { BACKLOG = 1024, PAUSE_MS = 100, IN_USE_TRIES = 100, IN_USE_PAUSE_MS = 10 };
 
 struct listener {
     int fd;
@@ -117,6 +117,11 @@ static int open_one(const char *text, uint64_t send_buffer, char why[256])
         return -EINVAL;
     }
     int fd = bind_one(address, send_buffer);
+    /* The kernel takes down a killed server's rings, and with them its listeners, some milliseconds after it is gone. */
+    for (int i = 0; fd == -EADDRINUSE && i < IN_USE_TRIES; i++) {
+        usleep(IN_USE_PAUSE_MS * 1000);
+        fd = bind_one(address, send_buffer);
+    }
     freeaddrinfo(address);
     if (fd < 0)
         explain(text, fd, why);

@@ -4,7 +4,7 @@ Record reads the record.  Disk plays it up to a position and keeps two things ap
 changed since but not covered by a completed sync.  build() makes a directory of the durable part and a choice of the
 rest: each block of a file holds what it held at the last sync or after any later write of it, a file's size is one it
 has had since, and a name that was made, moved or removed may or may not be so yet, for as long as its directory was
-not synced.  With `without` one class of syncs counts as if it had never been made.
+not synced.  Classes of syncs named in `without` count as if they had never been made.
 """
 import bisect
 import collections
@@ -53,8 +53,10 @@ class Record:
         for index, e in enumerate(self.events):
             if e.type == CREATE:
                 paths[e.file] = e.path
-            elif e.type == RENAME and e.file:
-                paths[e.file] = e.path + " (renamed)"
+            elif e.type == RENAME:
+                moved = self.data(e.data_at, e.data_length).decode()
+                paths.update({file: moved + path[len(e.path):] for file, path in paths.items()
+                              if path == e.path or path.startswith(e.path + "/")})
             elif e.type == SYNC:
                 path = re.sub(r"[0-9a-f]+\.seg$", "N.seg", paths.get(e.file, "?"))
                 how = "O_DSYNC" if e.flags & DSYNC else "fdatasync" if e.flags & DATASYNC else "fsync"
@@ -64,29 +66,42 @@ class Record:
                 classes[index] = f"{first}{how} {path}"
             elif e.type == SYNCDIR:
                 classes[index] = f"fsync {e.path.rstrip('/')}/"
+        return self._split_rare(classes)
+
+    @staticmethod
+    def _split_rare(classes):
+        """What is synced a few times only, as when a pool is made: each of these calls is a class of its own."""
+        counts, seen = collections.Counter(classes.values()), collections.Counter()
+        for index, name in classes.items():
+            if 1 < counts[name] < 5:
+                seen[name] += 1
+                classes[index] = f"{name} ({seen[name]} of {counts[name]})"
         return classes
 
     def class_names(self):
         return sorted(set(self.classes.values()))
 
     def covered(self, name, acknowledged):
-        """Whether each sync of this class does nothing that another one does not do as well before the next reply:
-        then losing it cannot be seen.  `acknowledged`: the sorted positions of replies."""
-        events, others = self.events, collections.defaultdict(list)
+        """The classes of syncs that do what this one does, each of this class being followed by one of them before the
+        next reply; None if there is no such.  Losing this class then takes nothing back; whether the order in which
+        things reach the disk mattered, only images can tell.  `acknowledged`: the sorted positions of replies."""
+        events, others, covering = self.events, collections.defaultdict(list), set()
         for index, other in self.classes.items():
             e = events[index]
             if other != name and not e.flags & DSYNC:
-                others[(e.type, e.file if e.type == SYNC else e.path)].append((index, e.began))
+                others[(e.type, e.file if e.type == SYNC else e.path)].append(index)
         for index, one in self.classes.items():
             if one != name:
                 continue
             e = events[index]
             at = bisect.bisect_right(acknowledged, index)
             until = acknowledged[at] if at < len(acknowledged) else FOREVER
-            key = (e.type, e.file if e.type == SYNC else e.path)
-            if not any(e.began <= began and i < until for i, began in others[key]):
-                return False
-        return True
+            found = [i for i in others[(e.type, e.file if e.type == SYNC else e.path)]
+                     if e.began <= events[i].began and i < until]
+            if not found:
+                return None
+            covering.add(self.classes[found[0]])
+        return covering
 
 
 class Pending:
@@ -149,7 +164,7 @@ def copy_sparse(source, target, size):
 
 
 class Disk:
-    def __init__(self, record, work, without=None):
+    def __init__(self, record, work, without=()):
         self.record, self.without = record, without
         self.base = os.path.join(work, "durable")  # what is durable, a file each by number
         os.makedirs(self.base)
@@ -216,7 +231,7 @@ class Disk:
         elif e.type == GROW:
             file.live_size = e.length
             file.pending.append(Pending(index, e.handle, 0, 0, None, e.length))
-        elif self.record.classes[index] != self.without:
+        elif self.record.classes[index] not in self.without:
             if e.type == SYNC:
                 self._sync(file, e)
             else:
@@ -421,7 +436,7 @@ class Choice:
         yield from self._mixed(file)
 
     def _unit(self, file):
-        return SECTOR if "/meta/" in file.path and (self.how == "sectors" or self.rng.random() < 0.3) else BLOCK
+        return SECTOR if "/meta" in file.path and (self.how == "sectors" or self.rng.random() < 0.3) else BLOCK
 
     def _torn(self, changes):
         for p in changes:

@@ -3,8 +3,8 @@ import random
 import threading
 import time
 
+from rig import mount, volume  # first: it makes tests/nfs importable
 import rawrpc
-from rig import mount
 from view import HOME, ROOT, SHARED, SHARED_NAME, Op, Tree, View, differences
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -399,7 +399,7 @@ def candidates(view, in_flight, tree):
             after = view.clone()
             after.apply(op)
             with_op = differences(after, tree)
-            problems = problems + [f"with {op}:"] + with_op if with_op else []
+            problems = with_op + [f"(these with {op}; without it:)"] + problems if with_op else []
     return problems
 
 
@@ -416,7 +416,6 @@ def strangers(views, tree):
 
 def prepare(server):
     """The volume and the directory that all share: what the load stands on."""
-    from rig import volume
     volume(server)
     nfs, root = mount(server)
     with nfs:

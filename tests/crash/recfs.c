@@ -10,7 +10,7 @@
  * CONTROL is a page shared with the tests: the position reached (read by the load, to know what was on disk when a
  * reply came), how long a sync takes, and switches that make operations fail.  Modes, owners and times of files,
  * sockets and locks are not part of the record. */
-#define FUSE_USE_VERSION 31
+#define FUSE_USE_VERSION 312
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -83,8 +83,7 @@ static char *below(const char *path, char to[4096])
 
 static bool is_meta(const char *path)
 {
-    const char *found = strstr(path, "/meta");
-    return found && (found[5] == '/' || found[5] == 0);
+    return strstr(path, "/meta") != NULL; /* meta.new too */
 }
 
 static uint64_t file_number(const char *path, bool fresh) /* under the lock */
@@ -316,6 +315,24 @@ static int op_mkdir(const char *path, mode_t mode)
     return done(mkdir(below(path, real), mode), (struct event){.type = EV_MKDIR, .length = mode}, path, NULL);
 }
 
+/* The files at and below `from` are now at and below `to`. */
+static void move_known(const char *from, const char *to) /* under the lock */
+{
+    size_t length = strlen(from);
+    for (size_t i = 0; i < fs.known_count; i++) { /* what was there is no more: its path must not be found again */
+        if (!strcmp(fs.known[i].path, to))
+            fs.known[i].path[0] = 0;
+    }
+    for (size_t i = 0; i < fs.known_count; i++) {
+        char *old = fs.known[i].path, moved[8192];
+        if (strncmp(old, from, length) || (old[length] && old[length] != '/'))
+            continue;
+        snprintf(moved, sizeof(moved), "%s%s", to, old + length);
+        fs.known[i].path = strdup(moved);
+        free(old);
+    }
+}
+
 static int op_rename(const char *from, const char *to, unsigned flags)
 {
     char a[4096], b[4096];
@@ -324,12 +341,8 @@ static int op_rename(const char *from, const char *to, unsigned flags)
     pthread_mutex_lock(&fs.lock);
     if (rename(below(from, a), below(to, b)))
         return done(-1, (struct event){0}, NULL, NULL);
-    uint64_t file = file_number(from, false);
-    file_number(to, true);
-    for (size_t i = 0; i < fs.known_count; i++)
-        if (!strcmp(fs.known[i].path, to))
-            fs.known[i].file = file;
-    return done(0, (struct event){.type = EV_RENAME, .file = file, .data_length = (uint32_t)strlen(to)}, from, to);
+    move_known(from, to);
+    return done(0, (struct event){.type = EV_RENAME, .data_length = (uint32_t)strlen(to)}, from, to);
 }
 
 static int op_opendir(const char *path, struct fuse_file_info *fi)

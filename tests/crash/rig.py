@@ -66,14 +66,18 @@ class Recorder:
         backing, control = os.path.join(self.folder, "backing"), os.path.join(self.folder, "control")
         os.mkdir(self.mount)
         os.mkdir(backing)
-        self.process = subprocess.Popen(
-            [os.path.join(BUILD, "tests", "recfs"), backing, self.log, control, self.mount, "-f"],
-            stdin=subprocess.DEVNULL)
+        messages = os.path.join(self.folder, "stderr")
+        with open(messages, "wb") as file:
+            self.process = subprocess.Popen(
+                [os.path.join(BUILD, "tests", "recfs"), backing, self.log, control, self.mount, "-f"],
+                stdin=subprocess.DEVNULL, stderr=file)
         until = time.monotonic() + 10
         while not os.path.ismount(self.mount):
             if self.process.poll() is not None or time.monotonic() > until:
+                with open(messages) as file:
+                    why = file.read().strip()
                 self.close()
-                raise RuntimeError("recfs cannot be mounted (is there /dev/fuse?)")
+                raise RuntimeError(f"recfs cannot be mounted (is there /dev/fuse?): {why}")
             time.sleep(0.01)
         with open(control, "r+b") as file:
             self.page = mmap.mmap(file.fileno(), 4096)

@@ -1,10 +1,12 @@
 #!/bin/sh
 # Runs in the guest: what people do with a mounted volume.  MODE=root (squash none) or MODE=user (uid 1000, root
-# squashed); TREE, a directory of the host; REPO, a git repository of the host; FIO, megabytes.
+# squashed); HOST, a directory of the host with a `tree` and a git repository `repo` in it; FIO, megabytes.
 set -u
 server=10.0.2.2 opts=vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock
 a=/h/mnt/a b=/h/mnt/b sub=/h/mnt/sub
-mkdir -p $a $b $sub
+TREE=/mnt/host/tree REPO=/mnt/host/repo
+mkdir -p $a $b $sub /h/mnt/host
+mount -t hostfs -o "$HOST" none /h/mnt/host || exit 1
 passed=0
 fail() { echo "not ok kernel client, $MODE: $1"; exit 1; }
 ok() { echo "ok kernel client, $MODE: $1"; passed=$((passed + 1)); }
@@ -18,7 +20,7 @@ again() { umount $a && mnt /$MODE $a; }
 
 mnt /$MODE $a
 if [ "$MODE" = user ]; then
-    : >$a/x 2>/dev/null && fail "root may write although it is squashed"
+    (: >$a/x) 2>/dev/null && fail "root may write although it is squashed"
     ok "root is squashed"
 fi
 
@@ -81,7 +83,6 @@ as "rm -rf /mnt/a/clone" || fail "rm -rf of the clone"
 ok "git clone, commit, gc"
 
 # ---- two mounts ----
-mnt /$MODE $a,noac 2>/dev/null || true
 umount $a; mount.nfs "$server:/$MODE" $a -o "$opts,noac,nosharecache" || fail "mount noac"
 mount.nfs "$server:/$MODE" $b -o "$opts,noac,nosharecache" || fail "second mount"
 i=0

@@ -6,6 +6,7 @@ server by its pid; a wrong exit status or a sanitizer's report on its stderr is 
 SLUICE_BUILD names the build directory (default: build).  Names of tests as arguments run only these.
 """
 import os
+import random
 import re
 import shutil
 import signal
@@ -34,9 +35,19 @@ class Server:
         self.process, self.port, self.starts = None, None, 0
 
     def start(self, timeout=30):
+        """Listens on the port of the first start, which is none that the kernel hands out for connections: between
+        a stop and a start nobody else takes it."""
+        for _ in range(20):
+            if self._start(self.port or random.randrange(10000, 32000), timeout):
+                return self
+            if self.port:
+                break
+        raise RuntimeError(f"sluiced is not ready:\n{self.stderr().decode(errors='replace')}")
+
+    def _start(self, port, timeout):
         self.starts += 1
         self.log = os.path.join(self.folder, f"stderr.{self.starts}")
-        listen = f"127.0.0.1:{self.port or 0}"
+        listen = f"127.0.0.1:{port}"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [os.path.join(BUILD, "sluiced"), "--pool", self.pool, "--listen", listen, "--socket", self.socket,
@@ -46,11 +57,12 @@ class Server:
             ready = re.search(rb"ready:.*listening on 127\.0\.0\.1:(\d+)", self.stderr())
             if ready:
                 self.port = int(ready.group(1))
-                return self
+                return True
             if self.process.poll() is not None:
-                break
+                return False
             time.sleep(0.01)
-        raise RuntimeError(f"sluiced is not ready:\n{self.stderr().decode(errors='replace')}")
+        self.kill()
+        return False
 
     def stderr(self):
         with open(self.log, "rb") as log:

@@ -212,6 +212,27 @@ def write_then_read(t):
 
 
 @test
+def ctime_moves_with_every_change(t):
+    """NFSv3 clients tell by ctime and mtime whether what they cached still holds, however fast changes follow."""
+    fh = t.file()
+    last = t.nfs.getattr(fh).attr
+    for number in range(200):
+        what = number % 4
+        if what == 0:
+            wcc = t.nfs.write(fh, 0, b"%d" % number).wcc
+        elif what == 1:
+            wcc = t.nfs.setattr(fh, mode=0o600 + number % 8).wcc
+        elif what == 2:
+            wcc = t.nfs.setattr(fh, size=number).wcc
+        else:
+            wcc = t.nfs.write(fh, number * 5000, b"x" * 5000).wcc
+        wcc_of(wcc, last)
+        if what != 1:
+            check(wcc.after.mtime > last.mtime, "mtime moved")
+        last = wcc.after
+
+
+@test
 def every_stable_how_is_file_sync(t):
     fh = t.file()
     verifiers = set()

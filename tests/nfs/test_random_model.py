@@ -161,7 +161,7 @@ class Chooser:
         if kind == "read":
             return (kind, file, self.offset(), rng.choice((1, 4096, 70000, 1 << 20)))
         if kind == "chmod":
-            return (kind, self.number(), mode)
+            return (kind, self.number(rng.choice(("reg", "dir", "fifo"))), mode)
         if kind in ("getattr", "readlink"):
             return (kind, self.number("lnk" if kind == "readlink" else None))
         if kind == "rename":

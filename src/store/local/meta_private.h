@@ -163,6 +163,8 @@ struct tree_node *tree_table_find(struct tree_table *table, uint32_t id);
 /* Writer: puts in, replaces or (node NULL) removes; readers see it at once.  Cannot fail. */
 void tree_table_set(struct tree_table *table, uint32_t id, struct tree_node *node);
 void tree_node_free(struct tree_node *node);
+/* A new version, a child of `parent` (0: a root), seen by the rest of the group.  t->failed tells of failure. */
+uint64_t version_new(struct meta_txn *t, uint64_t parent);
 /* Reads all trees and versions from the database. */
 int trees_load(struct meta_txn *t, struct tree_table **trees, struct versions **versions);
 

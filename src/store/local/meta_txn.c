@@ -261,7 +261,7 @@ static bool read_wait(unsigned round, bool reopening)
 int meta_read_begin(struct local *l, struct meta_txn **out)
 {
     for (unsigned round = 0;; round++) {
-        struct txn *txn;
+        struct txn *txn = NULL;
         int error = read_try(l, &txn);
         if (error == 0) {
             metric_add(METRIC_meta_reads, 1);

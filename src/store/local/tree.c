@@ -308,6 +308,18 @@ int trees_load(struct meta_txn *t, struct tree_table **trees, struct versions **
 
 /* ---- changes ---- */
 
+uint64_t version_new(struct meta_txn *t, uint64_t parent)
+{
+    uint8_t value[RECORD_MAX];
+    char key[64];
+    uint64_t version = ++group_counters(t->group)->version;
+    struct version_record record = {.parent = parent};
+    snprintf(key, sizeof(key), "version/%016llx", (unsigned long long)version);
+    meta_system_put(t, key, value, version_encode(&record, value));
+    group_set_versions(t, versions_with(txn_versions(t), version, parent));
+    return version;
+}
+
 struct tree_change {
     struct mutation m;
     const char *props;
@@ -334,18 +346,6 @@ static struct inode new_directory(struct meta_txn *t, uint64_t ino, const struct
         .ctime = t->now,
         .btime = t->now,
     };
-}
-
-static uint64_t new_version(struct meta_txn *t, uint64_t parent)
-{
-    uint8_t value[RECORD_MAX];
-    char key[64];
-    uint64_t version = ++group_counters(t->group)->version;
-    struct version_record record = {.parent = parent};
-    snprintf(key, sizeof(key), "version/%016llx", (unsigned long long)version);
-    meta_system_put(t, key, value, version_encode(&record, value));
-    group_set_versions(t, versions_with(txn_versions(t), version, parent));
-    return version;
 }
 
 static bool fsid_is_used(struct meta *m, uint64_t fsid)
@@ -379,7 +379,7 @@ static int create_apply(struct mutation *m, struct meta_txn *t)
         .size_limit = c->size_limit,
         .props_length = (uint32_t)c->props_length,
     };
-    record.version = new_version(t, 0);
+    record.version = version_new(t, 0);
     struct tree_node *node = node_new(&record, c->props);
     if (!node)
         return t->failed = -ENOMEM;
