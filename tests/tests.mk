@@ -45,12 +45,16 @@ soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about two h
 
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := $(patsubst tests/fuzz/%.c,build-fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_SOURCES := $(filter-out src/admin/sluiced.c,$(wildcard $(foreach d,base rpc,src/$(d)/*.c src/$(d)/*.S)))
+# What stands beneath a target; the rest it brings itself.
+FUZZ_LAYERS_fuzz_rpc := base rpc
+FUZZ_LAYERS_fuzz_nfs3 := base nfs
+fuzz_sources = $(wildcard $(foreach d,$(FUZZ_LAYERS_$(1)),src/$(d)/*.c src/$(d)/*.S))
 
-build-fuzz/%: tests/fuzz/%.c $(FUZZ_SOURCES)
+.SECONDEXPANSION:
+build-fuzz/%: tests/fuzz/%.c $$(call fuzz_sources,$$*) $(wildcard include/sluice/*.h)
 	@mkdir -p $(@D)
 	$(Q)echo "  FUZZ $<"; clang -std=gnu17 $(CPPFLAGS) -g -O1 -pthread -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=undefined -o $@ $^ $(SERVER_LIBS)
+		-fno-sanitize-recover=undefined -o $@ $(filter-out %.h,$^) $(SERVER_LIBS)
 
 fuzz: $(FUZZ_TARGETS) ## libFuzzer for FUZZ_SECONDS on each target
 	@tests/run-fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)

@@ -14,7 +14,7 @@
 #include "sluice/base_slice.h"
 #include "sluice/base_xdr.h"
 
-enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 8 };
+enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 8, RPC_TICK_SECONDS = 5 };
 
 enum rpc_flavor { RPC_AUTH_NONE = 0, RPC_AUTH_SYS = 1 };
 
@@ -47,6 +47,9 @@ enum rpc_result {
 /* Makes sure that out has at least `bytes` of room in all (what is written already is kept). -ENOMEM; at most
  * 4 MiB. */
 int rpc_reply_room(struct rpc_call *call, uint32_t bytes);
+/* For a handler that may have to wait: its results will have about so many bytes.  Until they are there they count
+ * with the connection's bytes in flight. */
+void rpc_reply_estimate(struct rpc_call *call, uint32_t bytes);
 /* Inserts `list` (its slices are taken over) at the present end of out, padded to four bytes; what is put into out
  * later follows behind. Works on errors as slices_add does. */
 int rpc_reply_slices(struct rpc_call *call, struct slice_list *list);
@@ -57,10 +60,21 @@ struct rpc_procedure {
     bool changes; /* not to be run twice: kept in the duplicate request cache, starts in a coroutine */
 };
 
+/* A call that has arrived and is about to be run; its arguments are not checked yet. */
+struct rpc_expected {
+    uint32_t procedure;
+    struct xdr_in args;
+};
+
+enum { RPC_EXPECT_MOST = 16 };
+
 struct rpc_version {
     uint32_t version;
     const struct rpc_procedure *procedures;
     uint32_t count;
+    /* Optional: calls that arrived together, so that what they will need can be fetched into the processor's
+     * cache for all of them at once.  Only a hint: it changes nothing, never waits, and is not always given. */
+    void (*expect)(const struct rpc_expected *calls, unsigned count);
 };
 
 struct rpc_program {
@@ -79,6 +93,7 @@ struct rpc_options {
     uint32_t connections_max;      /* more are closed at once, with a rate-limited log line */
     uint32_t requests_per_connection; /* in flight; then the connection is read no further */
     uint64_t bytes_per_connection; /* calls and replies not yet sent; then the same */
+    uint64_t bytes_in_flight;      /* of all connections: what one of them may have shrinks as it is used up */
     uint64_t send_buffer;          /* SO_SNDBUF, bytes */
     uint32_t record_max;           /* largest RPC record, bytes; larger ones close the connection */
     uint64_t duplicate_entries;    /* bound of the duplicate request cache, in replies */
@@ -91,6 +106,9 @@ struct rpc_options {
 int rpc_start(const struct rpc_options *options, char why[256]);
 /* The ports listened on, for port 0 and for people: "127.0.0.1:2049"; returns how many there are. */
 unsigned rpc_listeners(char text[][64], unsigned room);
+/* To be called every RPC_TICK_SECONDS: closes connections that stand still in the middle of a call or of a reply,
+ * gives memory back that a burst has left in the pools.  Main thread. */
+void rpc_tick(void);
 /* No new connections and calls; waits at most `ms` until every call in progress has been answered and sent, then
  * closes all connections.  Main thread. */
 void rpc_stop(unsigned ms);

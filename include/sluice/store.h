@@ -154,6 +154,14 @@ struct store_status {
     uint64_t work_left;                     /* entries waiting for the reaper */
 };
 
+struct store_range {
+    struct store_object object;
+    uint64_t offset;
+    uint32_t length;
+};
+
+enum { STORE_EXPECT_MOST = 16 };
+
 struct store_ops {
     const char *name;
 
@@ -178,6 +186,9 @@ struct store_ops {
      * other types. */
     int (*read)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
                 uint32_t length, struct slice_list *data, bool *eof, struct store_attr *attr);
+    /* These reads (at most STORE_EXPECT_MOST) are about to come: fetches into the processor's cache what they will
+     * look at.  A hint, may be NULL; the ranges are unchecked; never waits, changes nothing. */
+    void (*expect)(struct store *s, const struct store_range *ranges, unsigned count);
     /* All of it or nothing.  -EFBIG -ENOSPC -EDQUOT -EISDIR -EINVAL. */
     int (*write)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
                  const void *bytes, uint32_t length, struct store_wcc *wcc);

@@ -17,10 +17,12 @@
 #define SLUICE_VERSION "0.1"
 #endif
 
+enum { IN_FLIGHT_LEAST = 16 << 20 }; /* for each worker */
 enum { STOP_SECONDS = 4, RPC_STOP_MS = 2000, CONTROL_STOP_MS = 1000, WORKERS_STOP_MS = 500 };
 
 static uv_loop_t loop;
 static uv_signal_t on_term, on_int;
+static uv_timer_t on_tick;
 
 static void raise_open_files(void)
 {
@@ -48,6 +50,11 @@ static void on_signal(uv_signal_t *handle, int number)
     uv_stop(&loop);
 }
 
+static void tick(uv_timer_t *timer)
+{
+    rpc_tick();
+}
+
 /* What was acknowledged is durable, so leaving late is worse than leaving at once. */
 static void leave_now(int number)
 {
@@ -69,6 +76,15 @@ static int start_store(const struct options *o, struct store **store)
     return error;
 }
 
+/* Replies may pin the cache's frames: half of them stays for those who read what they have asked for. */
+static uint64_t bytes_in_flight(const struct options *o)
+{
+    uint64_t least = (uint64_t)workers_count() * IN_FLIGHT_LEAST;
+    if (o->bytes_in_flight)
+        return o->bytes_in_flight;
+    return o->cache / 2 > least ? o->cache / 2 : least;
+}
+
 static int start_rpc(const struct options *o)
 {
     char why[256] = "";
@@ -76,6 +92,7 @@ static int start_rpc(const struct options *o)
         .listen = o->listen.at, .listen_count = (uint32_t)o->listen.count,
         .connections_max = o->connections_max,
         .requests_per_connection = o->requests_per_connection,
+        .bytes_in_flight = bytes_in_flight(o),
         .bytes_per_connection = o->bytes_per_connection, .send_buffer = o->send_buffer,
         .record_max = (uint32_t)o->record_max, .duplicate_entries = o->duplicate_entries,
         .duplicate_bytes = o->duplicate_bytes, .rpcbind = o->rpcbind,
@@ -106,8 +123,11 @@ static void serve(void)
     uv_signal_init(&loop, &on_int);
     uv_signal_start(&on_term, on_signal, SIGTERM);
     uv_signal_start(&on_int, on_signal, SIGINT);
+    uv_timer_init(&loop, &on_tick);
+    uv_timer_start(&on_tick, tick, RPC_TICK_SECONDS * 1000, RPC_TICK_SECONDS * 1000);
     hold_signals(SIG_UNBLOCK);
     uv_run(&loop, UV_RUN_DEFAULT);
+    uv_timer_stop(&on_tick);
 }
 
 static int with_rpc(const struct options *o)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <urcu.h>
 
-#include "base/thread.h"
+#include "sluice/base_thread.h"
 #include "sluice/base_worker.h"
 
 enum { THREADS_DEFAULT = 8, THREADS_MOST = 256 };

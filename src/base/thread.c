@@ -1,4 +1,4 @@
-#include "base/thread.h"
+#include "sluice/base_thread.h"
 
 #include <signal.h>
 

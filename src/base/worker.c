@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <urcu.h>
 
-#include "base/thread.h"
+#include "sluice/base_thread.h"
 #include "base/worker_private.h"
 #include "sluice/base_log.h"
 

@@ -38,6 +38,25 @@ void handle_encode(const struct store_object *object, uint8_t handle[NFS_HANDLE_
     memcpy(handle, &wire, sizeof wire);
 }
 
+static struct store_object object_of(const struct wire *wire)
+{
+    return (struct store_object){
+        .tree = be32toh(wire->tree),
+        .generation = be32toh(wire->generation),
+        .ino = be64toh(wire->ino),
+    };
+}
+
+bool handle_peek(const uint8_t *handle, uint32_t length, struct store_object *out)
+{
+    struct wire wire;
+    if (length != sizeof wire)
+        return false;
+    memcpy(&wire, handle, sizeof wire);
+    *out = object_of(&wire);
+    return true;
+}
+
 int handle_decode(const uint8_t *handle, uint32_t length, struct store_object *out)
 {
     struct wire wire;
@@ -51,10 +70,6 @@ int handle_decode(const uint8_t *handle, uint32_t length, struct store_object *o
     if (wire.format != FORMAT || wire.kind != HANDLE_OBJECT || wire.reserved ||
         wire.pool != htobe32(nfs_server.pool))
         return SL_EBADHANDLE;
-    *out = (struct store_object){
-        .tree = be32toh(wire.tree),
-        .generation = be32toh(wire.generation),
-        .ino = be64toh(wire.ino),
-    };
+    *out = object_of(&wire);
     return 0;
 }

@@ -18,4 +18,7 @@ void handle_encode(const struct store_object *object, uint8_t handle[NFS_HANDLE_
 /* SL_EBADHANDLE: not one that this pool gave out.  Whether the object still exists the store says. */
 int handle_decode(const uint8_t *handle, uint32_t length, struct store_object *out);
 
+/* What the handle says, without a look at its hash: for hints. */
+bool handle_peek(const uint8_t *handle, uint32_t length, struct store_object *out);
+
 #endif

@@ -34,7 +34,7 @@ static const struct rpc_procedure procedures[NFS3_PROCEDURES] = {
 };
 
 static const struct rpc_version versions[] = {
-    {.version = 3, .procedures = procedures, .count = NFS3_PROCEDURES},
+    {.version = 3, .procedures = procedures, .count = NFS3_PROCEDURES, .expect = nfs3_expect},
 };
 
 const struct rpc_program nfs_program = {

@@ -1,4 +1,5 @@
 /* READ, WRITE, COMMIT. */
+#include "nfs/handle.h"
 #include "nfs/nfs3.h"
 
 /* Cuts what a READ asks for to what the store takes: bytes past the largest file's end are not there. */
@@ -33,6 +34,7 @@ enum rpc_result nfs3_read(struct rpc_call *call) /* RFC 1813, 3.3.6 */
     if (call->args.bad)
         return RPC_GARBAGE_ARGS;
     clamp_range(&offset, &count);
+    rpc_reply_estimate(call, count);
 
     struct store_object object;
     struct store_cred cred;
@@ -56,6 +58,27 @@ enum rpc_result nfs3_read(struct rpc_call *call) /* RFC 1813, 3.3.6 */
     nfs3_put_status(call, error);
     nfs3_put_post_op_attr(&call->out, &attr);
     return RPC_DONE;
+}
+
+void nfs3_expect(const struct rpc_expected *calls, unsigned count)
+{
+    struct store_range ranges[RPC_EXPECT_MOST];
+    unsigned reads = 0;
+    if (!nfs_server.ops->expect)
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        struct xdr_in args = calls[i].args;
+        struct store_range *range = &ranges[reads];
+        if (calls[i].procedure != NFS3_READ)
+            continue;
+        struct nfs3_fh fh = nfs3_get_fh(&args);
+        range->offset = xdr_get_u64(&args);
+        range->length = xdr_get_u32(&args);
+        if (!args.bad && handle_peek(fh.bytes, fh.length, &range->object))
+            reads++;
+    }
+    if (reads)
+        nfs_server.ops->expect(nfs_server.store, ranges, reads);
 }
 
 static void put_verifier(struct xdr_out *out)

@@ -90,6 +90,7 @@ static int check(const struct listing_args *args)
 static int begin(struct listing *listing, const struct listing_args *args)
 {
     uint32_t most = args->maxcount < LISTING_MAX ? args->maxcount : LISTING_MAX;
+    rpc_reply_estimate(listing->call, most);
     listing->left = most - LISTING_EMPTY;
     listing->names_left =
         args->dircount ? args->dircount : UINT64_MAX; /* 0: no limit but maxcount */

@@ -30,7 +30,8 @@ int buffer_get(struct buffer_pool *pool, uint32_t need, struct buffer *out)
     struct buffer_link *link = pool->free[kind];
     if (link) {
         pool->free[kind] = link->next;
-        pool->free_count[kind]--;
+        if (--pool->free_count[kind] < pool->idle[kind])
+            pool->idle[kind] = pool->free_count[kind];
         *out = (struct buffer){.at = (uint8_t *)link, .room = room};
         return 0;
     }
@@ -57,14 +58,27 @@ void buffer_put(struct buffer_pool *pool, struct buffer *buffer)
     *buffer = (struct buffer){0};
 }
 
+static void unmap_one(struct buffer_pool *pool, int kind)
+{
+    struct buffer_link *link = pool->free[kind];
+    pool->free[kind] = link->next;
+    pool->free_count[kind]--;
+    munmap(link, kind ? pool->large : BUFFER_SMALL);
+}
+
+void buffers_trim(struct buffer_pool *pool)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        for (unsigned i = pool->idle[kind]; i > 0; i--)
+            unmap_one(pool, kind);
+        pool->idle[kind] = pool->free_count[kind];
+    }
+}
+
 void buffers_free(struct buffer_pool *pool)
 {
     for (int kind = 0; kind < 2; kind++) {
-        while (pool->free[kind]) {
-            struct buffer_link *link = pool->free[kind];
-            pool->free[kind] = link->next;
-            munmap(link, kind ? pool->large : BUFFER_SMALL);
-        }
-        pool->free_count[kind] = 0;
+        while (pool->free[kind])
+            unmap_one(pool, kind);
     }
 }

@@ -19,6 +19,7 @@ struct buffer_pool {
     uint32_t large; /* room of the larger kind */
     struct buffer_link *free[2];
     unsigned free_count[2];
+    unsigned idle[2]; /* fewest that were free since the last buffers_trim() */
 };
 
 /* The largest buffer holds `most` bytes. */
@@ -27,6 +28,8 @@ void buffers_init(struct buffer_pool *pool, uint32_t most);
 int buffer_get(struct buffer_pool *pool, uint32_t need, struct buffer *out);
 /* Gives it back and clears *buffer; one that is NULL is fine. */
 void buffer_put(struct buffer_pool *pool, struct buffer *buffer);
+/* Frees what nobody has needed since the last call. */
+void buffers_trim(struct buffer_pool *pool);
 /* Frees what the pool keeps. */
 void buffers_free(struct buffer_pool *pool);
 

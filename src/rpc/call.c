@@ -31,6 +31,15 @@ static const struct rpc_program *find_program(uint32_t number)
     return NULL;
 }
 
+static const struct rpc_version *find_version(const struct rpc_program *program, uint32_t number)
+{
+    for (uint32_t i = 0; i < program->count; i++) {
+        if (program->versions[i].version == number)
+            return &program->versions[i];
+    }
+    return NULL;
+}
+
 /* Sets call->procedure, or answers why there is none. */
 static bool find_procedure(struct call *call)
 {
@@ -39,23 +48,44 @@ static bool find_procedure(struct call *call)
         answer_status(call, MESSAGE_PROG_UNAVAIL);
         return false;
     }
-    for (uint32_t i = 0; i < program->count; i++) {
-        const struct rpc_version *version = &program->versions[i];
-        if (version->version != call->rpc.version)
-            continue;
-        if (call->rpc.procedure >= version->count ||
-            !version->procedures[call->rpc.procedure].name) {
-            answer_status(call, MESSAGE_PROC_UNAVAIL);
-            return false;
-        }
-        call->procedure = &version->procedures[call->rpc.procedure];
-        return true;
+    const struct rpc_version *version = find_version(program, call->rpc.version);
+    if (!version) {
+        metric_add(METRIC_rpc_bad, 1);
+        answer(call,
+               message_prog_mismatch(reply_start(call), call->rpc.xid, program->versions[0].version,
+                                     program->versions[program->count - 1].version));
+        return false;
     }
-    metric_add(METRIC_rpc_bad, 1);
-    answer(call,
-           message_prog_mismatch(reply_start(call), call->rpc.xid, program->versions[0].version,
-                                 program->versions[program->count - 1].version));
-    return false;
+    if (call->rpc.procedure >= version->count ||
+        !version->procedures[call->rpc.procedure].name) {
+        answer_status(call, MESSAGE_PROC_UNAVAIL);
+        return false;
+    }
+    call->procedure = &version->procedures[call->rpc.procedure];
+    return true;
+}
+
+void calls_expect(const struct record *records, unsigned count)
+{
+    struct rpc_expected expected[RPC_EXPECT_MOST];
+    const struct rpc_version *version = NULL;
+    uint32_t program = 0, number = 0; /* what `version` is for */
+    unsigned found = 0;
+    for (unsigned i = 0; i < count && found < RPC_EXPECT_MOST; i++) {
+        uint32_t its_program, its_number;
+        if (!message_peek(records[i].data, records[i].length, &its_program, &its_number,
+                          &expected[found]))
+            continue;
+        if (!version) {
+            const struct rpc_program *p = find_program(program = its_program);
+            version = p ? find_version(p, number = its_number) : NULL;
+            if (!version || !version->expect)
+                return;
+        }
+        found += its_program == program && its_number == number;
+    }
+    if (found)
+        version->expect(expected, found);
 }
 
 static void log_overflow(const struct call *call)
@@ -130,7 +160,7 @@ static int call_start(struct call *call, struct record *record)
     struct rpc_conn *conn = call->conn;
     if (keep_args(call, record) < 0)
         return -EAGAIN;
-    call->charge = record->length;
+    call->charge = record->length + call->estimate;
     conn->bytes += call->charge;
     rpc_gauge(&conn->worker->bytes, call->charge);
     if (coro_start(call_run, call) == 0) {

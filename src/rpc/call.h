@@ -27,6 +27,7 @@ struct call {
     struct buffer record; /* the call's bytes, if in a buffer of their own */
     uint8_t *copy;        /* or copied: to copy_within, or malloc'd */
     const uint8_t *args_at;
+    uint32_t estimate;     /* of the results, while the call waits */
     uint32_t charge;       /* bytes it counts with its connection */
     uint32_t length, sent; /* of the whole reply, record mark included */
     uint8_t *head;         /* mark, reply header, results: head_within, or malloc'd */
@@ -44,6 +45,9 @@ struct call {
  * lost.  -EAGAIN: no memory or no coroutine; nothing has happened, try the same record again
  * later. */
 int call_begin(struct rpc_conn *conn, struct record *record);
+
+/* Tells the program what comes: the records are about to be given to call_begin(). */
+void calls_expect(const struct record *records, unsigned count);
 
 /* An empty container for conn, counted there.  NULL: no memory. */
 struct call *call_get(struct rpc_conn *conn);

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -11,7 +12,17 @@
 #include "sluice/base_log.h"
 #include "sluice/base_metrics.h"
 
-enum { STARVED_MS = 10 };
+enum {
+    STARVED_MS = 10,
+    STILL_TICKS = 12,
+    STILL_TICKS_SCARCE = 3, /* when bytes in flight are used up */
+    /* What taking calls may cost in one pass, before the replies leave: a call counts CALL_COST bytes and those of
+     * its reply.  One connection may use TURN_COST; connections from which calls have just come leave half to those
+     * that wait for their next turn. */
+    CALL_COST = 4096,
+    TURN_COST = 1 << 20,
+    PASS_COST = 4 << 20,
+};
 
 static void conn_settle(struct rpc_conn *conn);
 
@@ -26,6 +37,7 @@ static void flush(struct task *task)
         conn_settle(conn); /* it stays on the list meanwhile, so that it is not put there again */
     }
     worker->flush_queued = false;
+    worker->spent = 0;
 }
 
 static void untouch_first(struct rpc_worker *worker)
@@ -86,33 +98,108 @@ void conn_starve(struct rpc_conn *conn)
         worker_timer_start(&worker->starved_timer, STARVED_MS, starved_again);
 }
 
+/* ---- taking turns ---- */
+
+static void later_again(struct task *task)
+{
+    struct rpc_worker *worker =
+        (struct rpc_worker *)((char *)task - offsetof(struct rpc_worker, later));
+    struct rpc_conn *conn = worker->later_first;
+    worker->later_first = worker->later_last = NULL;
+    worker->later_queued = false;
+    while (conn) {
+        struct rpc_conn *next = conn->next_later;
+        conn->later = false;
+        conn_touch(conn);
+        conn = next;
+    }
+}
+
+/* conn goes on in the next pass, behind those that wait already. */
+static void take_later(struct rpc_conn *conn)
+{
+    struct rpc_worker *worker = conn->worker;
+    conn->blocked = true; /* has its input looked at again */
+    conn->later = true;
+    conn->next_later = NULL;
+    if (worker->later_last)
+        worker->later_last->next_later = conn;
+    else
+        worker->later_first = conn;
+    worker->later_last = conn;
+    if (worker->later_queued)
+        return;
+    worker->later_queued = true;
+    worker->later.run = later_again;
+    worker_post(worker->worker, &worker->later);
+}
+
 /* ---- receiving ---- */
 
+/* What is left is shared: the more there is in flight, the less a connection may have of it.  So whoever takes no
+ * replies never has all, and a connection without a call in progress can always make one. */
 static bool within_limits(const struct rpc_conn *conn)
 {
-    return conn->requests == 0 || (conn->requests < rpc_server.options.requests_per_connection &&
-                                   conn->bytes < rpc_server.options.bytes_per_connection);
+    const struct rpc_options *options = &rpc_server.options;
+    if (conn->requests == 0)
+        return true;
+    if (conn->requests >= options->requests_per_connection ||
+        conn->bytes >= options->bytes_per_connection)
+        return false;
+    return conn->bytes + conn->worker->bytes < rpc_server.bytes_per_worker;
+}
+
+static void count_gathered(struct rpc_conn *conn)
+{
+    uint32_t held = record_held(&conn->reader);
+    conn->bytes += (uint64_t)held - conn->gathered;
+    rpc_gauge(&conn->worker->bytes, (int64_t)held - conn->gathered);
+    conn->gathered = held;
+}
+
+/* Announces the calls that come next and returns how many it looked at.  One alone gains nothing. */
+static unsigned expect_calls(const struct rpc_conn *conn)
+{
+    struct record ahead[RPC_EXPECT_MOST];
+    unsigned count = record_ahead(&conn->reader, ahead, RPC_EXPECT_MOST);
+    if (count > 1)
+        calls_expect(ahead, count);
+    return count;
 }
 
 /* Takes the calls that are in the buffer, as far as the limits allow. */
-static void take_calls(struct rpc_conn *conn)
+static void take_calls(struct rpc_conn *conn, uint64_t pass_cost)
 {
-    unsigned calls = 0;
+    struct rpc_worker *worker = conn->worker;
+    uint64_t turn = 0;
+    unsigned calls = 0, expected = 0;
     conn->blocked = false;
     while (!conn->deaf && !conn->closing && !conn->starved) {
         if (!within_limits(conn)) {
             conn->blocked = true;
             break;
         }
+        if (turn >= TURN_COST || worker->spent >= pass_cost) {
+            take_later(conn);
+            break;
+        }
         struct record record;
+        uint64_t bytes = conn->bytes;
+        if (expected == 0)
+            expected = expect_calls(conn);
         int result = record_next(&conn->reader, &record);
         if (result == 0)
             break;
+        expected -= expected > 0;
         if (result > 0)
             result = call_begin(conn, &record);
         if (result == 0) {
             record_done(&conn->reader, &record);
+            count_gathered(conn);
             calls++;
+            uint64_t cost = CALL_COST + (conn->bytes > bytes ? conn->bytes - bytes : 0);
+            turn += cost;
+            worker->spent += cost;
         } else if (result == -ENOMEM || result == -EAGAIN) {
             conn_starve(conn);
         } else {
@@ -120,6 +207,7 @@ static void take_calls(struct rpc_conn *conn)
             conn->deaf = true;
         }
     }
+    count_gathered(conn);
     if (calls)
         metric_add(METRIC_rpc_calls, calls);
 }
@@ -129,11 +217,13 @@ static void receive_done(struct ring_op *op, int result, uint32_t cqe_flags)
     struct rpc_conn *conn = (struct rpc_conn *)((char *)op - offsetof(struct rpc_conn, receive_op));
     assert(conn->magic == RPC_CONN_MAGIC);
     conn->receiving = false;
+    conn->more = cqe_flags & IORING_CQE_F_SOCK_NONEMPTY;
     conn_touch(conn);
     if (result > 0) {
         metric_add(METRIC_rpc_bytes_in, (uint32_t)result);
         record_received(&conn->reader, (uint32_t)result);
-        take_calls(conn);
+        if (!conn->later)
+            take_calls(conn, PASS_COST / 2);
     } else if (result == 0) {
         conn->ended = true;
     } else if (result != -EINTR && result != -EAGAIN) {
@@ -158,6 +248,8 @@ static void receive_start(struct rpc_conn *conn)
     conn->receive_op.done = receive_done;
     struct io_uring_sqe *sqe = worker_sqe(&conn->receive_op);
     io_uring_prep_recv(sqe, conn->fd, at, room, whole ? MSG_WAITALL : 0);
+    if (!conn->more)
+        sqe->ioprio |= IORING_RECVSEND_POLL_FIRST; /* an attempt would find nothing */
     ring_op_attach(sqe, &conn->receive_op);
 }
 
@@ -203,6 +295,7 @@ static void conn_free(struct rpc_conn *conn)
 {
     struct rpc_worker *worker = conn->worker;
     conn_unlink(conn);
+    rpc_gauge(&worker->bytes, -(int64_t)conn->gathered);
     record_reader_free(&conn->reader);
     close(conn->fd);
     conn->magic = 0;
@@ -220,6 +313,34 @@ void conn_close(struct rpc_conn *conn)
     conn_touch(conn);
 }
 
+/* Bytes that have come or been acknowledged: they move though an operation on the ring is not finished. */
+static uint64_t bytes_moved(const struct rpc_conn *conn)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof(info);
+    if (getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
+        return 0;
+    return info.tcpi_bytes_received + info.tcpi_bytes_acked;
+}
+
+void conn_tick(struct rpc_conn *conn)
+{
+    static _Atomic long last;
+    bool in_the_middle = conn->sending || (conn->receiving && conn->requests == 0 &&
+                                           record_begun(&conn->reader));
+    uint64_t moved = in_the_middle ? bytes_moved(conn) : 0;
+    conn->still = in_the_middle && moved == conn->moved ? conn->still + 1 : 0;
+    conn->moved = moved;
+    bool scarce = conn->worker->bytes >= rpc_server.bytes_per_worker / 2;
+    if (conn->still < (scarce ? STILL_TICKS_SCARCE : STILL_TICKS))
+        return;
+    if (log_ratelimit(&last))
+        log_warning("rpc", "a connection is closed: for %u s its client has %s",
+                    conn->still * RPC_TICK_SECONDS,
+                    conn->sending ? "taken no byte of the replies" : "not gone on with a call");
+    conn_close(conn);
+}
+
 void conn_drain(struct rpc_conn *conn)
 {
     conn->deaf = true;
@@ -231,8 +352,8 @@ void conn_drain(struct rpc_conn *conn)
 static void conn_settle(struct rpc_conn *conn)
 {
     struct rpc_worker *worker = conn->worker;
-    if (conn->blocked)
-        take_calls(conn);
+    if (conn->blocked && !conn->later)
+        take_calls(conn, PASS_COST);
     if (!conn->closing)
         send_start(conn);
     bool no_more = conn->deaf || (conn->ended && !conn->blocked && !conn->starved);
@@ -240,7 +361,7 @@ static void conn_settle(struct rpc_conn *conn)
         conn_close(conn);
     receive_start(conn);
     untouch_first(worker);
-    if (conn->closing && !conn->receiving && !conn->sending && !conn->starved &&
+    if (conn->closing && !conn->receiving && !conn->sending && !conn->starved && !conn->later &&
         conn->requests == 0)
         conn_free(conn);
 }

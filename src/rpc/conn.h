@@ -20,14 +20,18 @@ struct rpc_conn {
     struct rpc_worker *worker;
 
     bool receiving, sending; /* an operation is on the ring */
+    bool more;               /* the socket held more than the last receive took */
     bool ended;              /* the peer sends no more: answer what is there, then close */
     bool deaf;               /* takes no more calls: framing is lost, or the server drains */
     bool closing;            /* shut down; freed when nothing refers to it any more */
     bool blocked;            /* stopped taking calls because of a limit */
-    bool starved, touched;   /* is on the worker's list of that name */
+    bool starved, touched, later; /* is on the worker's list of that name */
 
     unsigned requests; /* calls not yet answered in full */
-    uint64_t bytes;    /* their charges */
+    uint64_t bytes;    /* their charges, and the record being gathered */
+    uint32_t gathered; /* what that one counts */
+    unsigned still;    /* ticks without a byte moving in the middle of something */
+    uint64_t moved;    /* bytes received and acknowledged at the last tick */
 
     struct record_reader reader;
     struct ring_op receive_op, send_op;
@@ -36,7 +40,7 @@ struct rpc_conn {
     struct send_batch *batch;
 
     struct rpc_conn *next, *previous; /* the worker's */
-    struct rpc_conn *next_touched, *next_starved;
+    struct rpc_conn *next_touched, *next_starved, *next_later;
     struct rpc_conn *next_peer, *previous_peer; /* under peers_lock */
     struct task handover;
     struct sockaddr_storage peer, local;
@@ -54,6 +58,8 @@ void conn_touch(struct rpc_conn *conn);
 void conn_starve(struct rpc_conn *conn);
 /* Shuts the connection down now; replies not yet in a sendmsg are dropped. */
 void conn_close(struct rpc_conn *conn);
+/* One of rpc_tick(): closes a connection that stands still in the middle of a call or reply. */
+void conn_tick(struct rpc_conn *conn);
 /* Takes no more calls; closes when the calls in progress have been answered. */
 void conn_drain(struct rpc_conn *conn);
 /* The connection of this worker with that number, or NULL. */

@@ -117,7 +117,7 @@ static int open_one(const char *text, uint64_t send_buffer, char why[256])
         return -EINVAL;
     }
     int fd = bind_one(address, send_buffer);
-    /* The kernel takes down a killed server's rings, and with them its listeners, some milliseconds after it is gone. */
+    /* The kernel takes down a killed server's rings, and its listeners with them, some milliseconds after it. */
     for (int i = 0; fd == -EADDRINUSE && i < IN_USE_TRIES; i++) {
         usleep(IN_USE_PAUSE_MS * 1000);
         fd = bind_one(address, send_buffer);

@@ -83,6 +83,23 @@ enum message_kind message_decode(const uint8_t *data, uint32_t length, struct rp
     return MESSAGE_CALL;
 }
 
+bool message_peek(const uint8_t *data, uint32_t length, uint32_t *program, uint32_t *version,
+                  struct rpc_expected *out)
+{
+    struct xdr_in x = xdr_in(data, length);
+    uint32_t body;
+    xdr_take(&x, 3 * 4); /* xid, type, RPC version */
+    *program = xdr_get_u32(&x);
+    *version = xdr_get_u32(&x);
+    out->procedure = xdr_get_u32(&x);
+    for (unsigned i = 0; i < 2; i++) { /* credential, verifier */
+        xdr_take(&x, 4);
+        xdr_get_opaque(&x, AUTH_BODY_MOST, &body);
+    }
+    out->args = x;
+    return !x.bad;
+}
+
 static uint32_t write_words(uint8_t *to, const uint32_t *words, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -42,6 +42,11 @@ enum {
 enum message_kind message_decode(const uint8_t *data, uint32_t length, struct rpc_call *call,
                                  enum message_auth *auth);
 
+/* Where a call says to go, and its arguments: a look, for which nothing is checked that need not be.
+ * False: message_decode() will refuse it. */
+bool message_peek(const uint8_t *data, uint32_t length, uint32_t *program, uint32_t *version,
+                  struct rpc_expected *out);
+
 /* Each writes a reply's beginning to `to` (MESSAGE_HEAD_MOST bytes) and returns its length. */
 uint32_t message_accepted(uint8_t *to, uint32_t xid, enum message_accept status);
 uint32_t message_prog_mismatch(uint8_t *to, uint32_t xid, uint32_t low, uint32_t high);

@@ -49,11 +49,16 @@ void record_received(struct record_reader *r, uint32_t bytes)
     }
 }
 
-static uint32_t mark_at(const struct record_reader *r)
+static uint32_t load_mark(const uint8_t *from)
 {
     uint32_t mark;
-    memcpy(&mark, r->input.at + r->start, MARK_SIZE);
+    memcpy(&mark, from, MARK_SIZE);
     return be32toh(mark);
+}
+
+static uint32_t mark_at(const struct record_reader *r)
+{
+    return load_mark(r->input.at + r->start);
 }
 
 /* Moves the record into a larger buffer when `length` bytes more would not fit. */
@@ -129,6 +134,29 @@ int record_next(struct record_reader *r, struct record *out)
     r->left = length;
     r->last = mark & MARK_LAST;
     return gather(r, out);
+}
+
+unsigned record_ahead(const struct record_reader *r, struct record *out, unsigned most)
+{
+    unsigned count = 0;
+    for (uint32_t at = r->start; !r->record.at && count < most && r->end - at >= MARK_SIZE;) {
+        uint32_t mark = load_mark(r->input.at + at), length = mark & ~MARK_LAST;
+        if (!(mark & MARK_LAST) || length > r->end - at - MARK_SIZE)
+            break;
+        out[count++] = (struct record){.data = r->input.at + at + MARK_SIZE, .length = length};
+        at += MARK_SIZE + length;
+    }
+    return count;
+}
+
+bool record_begun(const struct record_reader *r)
+{
+    return r->record.at || r->start != r->end;
+}
+
+uint32_t record_held(const struct record_reader *r)
+{
+    return r->record.at ? r->have + r->left : 0;
 }
 
 void record_done(struct record_reader *r, const struct record *record)

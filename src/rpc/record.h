@@ -43,6 +43,13 @@ void record_received(struct record_reader *r, uint32_t bytes);
 /* 1: *out is the next record, valid until record_done(); asked again, it is the same one.  0: more
  * bytes are needed.  -EMSGSIZE: longer than record_max.  -ENOMEM: try again later. */
 int record_next(struct record_reader *r, struct record *out);
+/* A look at the records that lie whole in the buffer, the next one first: how many, at most `most`.
+ * Takes nothing. */
+unsigned record_ahead(const struct record_reader *r, struct record *out, unsigned most);
+/* A record has begun to come and has not ended. */
+bool record_begun(const struct record_reader *r);
+/* Bytes of memory for a record that is being gathered: those that have come and those announced. */
+uint32_t record_held(const struct record_reader *r);
 /* Goes on behind the record that record_next() gave.  Who wants to keep *own moves it out (and
  * clears it) before. */
 void record_done(struct record_reader *r, const struct record *record);

@@ -32,7 +32,7 @@ struct call *call_get(struct rpc_conn *conn)
     call->drc = NULL;
     call->record = (struct buffer){0};
     call->copy = NULL;
-    call->charge = call->length = call->sent = 0;
+    call->estimate = call->charge = call->length = call->sent = 0;
     call->head = call->head_within;
     call->head_room = sizeof(call->head_within);
     call->head_length = HEAD_BEFORE;
@@ -130,6 +130,11 @@ int call_reply_kept(struct call *call, const struct drc_reply *kept)
     reply_bytes(call, kept->length);
     reply_send(call);
     return 0;
+}
+
+void rpc_reply_estimate(struct rpc_call *rpc, uint32_t bytes)
+{
+    ((struct call *)rpc)->estimate = bytes;
 }
 
 int rpc_reply_room(struct rpc_call *rpc, uint32_t bytes)

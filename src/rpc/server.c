@@ -45,6 +45,8 @@ static int make_workers(void)
 int rpc_start(const struct rpc_options *options, char why[256])
 {
     rpc_server.options = *options;
+    rpc_server.bytes_per_worker =
+        options->bytes_in_flight ? options->bytes_in_flight / workers_count() : UINT64_MAX;
     rpc_server.options.listen = NULL; /* the caller's; listen_open() has read it */
     if (make_workers() < 0) {
         snprintf(why, 256, "no memory");
@@ -70,6 +72,29 @@ int rpc_start(const struct rpc_options *options, char why[256])
     if (options->rpcbind)
         register_programs();
     return 0;
+}
+
+/* ---- once in a while ---- */
+
+static void tick_worker(struct task *task)
+{
+    struct rpc_worker *worker =
+        (struct rpc_worker *)((char *)task - offsetof(struct rpc_worker, tick));
+    for (struct rpc_conn *conn = worker->conns; conn; conn = conn->next)
+        conn_tick(conn);
+    buffers_trim(&worker->buffers);
+    atomic_store(&worker->ticking, false);
+}
+
+void rpc_tick(void)
+{
+    for (unsigned i = 0; rpc_server.running && i < rpc_server.worker_count; i++) {
+        struct rpc_worker *worker = &rpc_server.workers[i];
+        if (atomic_exchange(&worker->ticking, true))
+            continue;
+        worker->tick.run = tick_worker;
+        worker_post(worker->worker, &worker->tick);
+    }
 }
 
 /* ---- stopping ---- */

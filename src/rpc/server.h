@@ -27,6 +27,11 @@ struct rpc_worker {
     struct task flush;
     struct rpc_conn *starved; /* wait for memory or a coroutine */
     struct worker_timer starved_timer;
+    struct rpc_conn *later_first, *later_last; /* have calls, and had their turn in this pass */
+    struct task later, tick;
+    bool later_queued;
+    _Atomic bool ticking;
+    uint64_t spent; /* in this pass, on taking calls; bytes, see conn.c */
     struct call *free_calls;
     unsigned free_call_count;
     struct send_batch *free_batches;
@@ -40,6 +45,7 @@ struct rpc_server {
     struct rpc_options options;
     struct rpc_worker *workers;
     unsigned worker_count;
+    uint64_t bytes_per_worker; /* in flight */
     _Atomic uint64_t connections;
     _Atomic uint64_t connection_numbers;
     _Atomic uint64_t handovers; /* replies on their way to another worker */

@@ -4,7 +4,7 @@ Record reads the record.  Disk plays it up to a position and keeps two things ap
 changed since but not covered by a completed sync.  build() makes a directory of the durable part and a choice of the
 rest: each block of a file holds what it held at the last sync or after any later write of it, a file's size is one it
 has had since, and a name that was made, moved or removed may or may not be so yet, for as long as its directory was
-not synced.  Classes of syncs named in `without` count as if they had never been made.
+not synced.  What a sync failed to write may get lost although a later one succeeds, as Linux has it.  Classes of syncs named in `without` count as if they had never been made.
 """
 import bisect
 import collections
@@ -16,7 +16,7 @@ import struct
 
 EVENT = struct.Struct("<IIQQQQQIIII")
 MAGIC = 0x52454346
-(CREATE, MKDIR, UNLINK, RMDIR, RENAME, WRITE, TRUNCATE, ZERO, GROW, SYNC, SYNCDIR) = range(1, 12)
+(CREATE, MKDIR, UNLINK, RMDIR, RENAME, WRITE, TRUNCATE, ZERO, GROW, SYNC, SYNCDIR, FAILED) = range(1, 13)
 DATASYNC, DSYNC = 1, 2
 BLOCK, SECTOR = 4096, 512
 FOREVER = 1 << 62
@@ -106,11 +106,21 @@ class Record:
 
 class Pending:
     """One change of a file that no sync has covered: a write, zeroes (data_at None), or a change of size alone."""
-    __slots__ = ("index", "handle", "offset", "length", "data_at", "size")
+    __slots__ = ("index", "handle", "offset", "length", "data_at", "size", "doomed")
 
     def __init__(self, index, handle, offset, length, data_at, size):
         self.index, self.handle, self.offset, self.length = index, handle, offset, length
         self.data_at, self.size = data_at, size
+        self.doomed = False  # a sync has failed to write it
+
+    def blocks(self, unit):
+        return range(self.offset // unit, -(-(self.offset + self.length) // unit))
+
+    def part(self, start, end):
+        other = Pending(self.index, self.handle, start, end - start,
+                        None if self.data_at is None else self.data_at + start - self.offset, self.size)
+        other.doomed = self.doomed
+        return other
 
 
 class File:
@@ -132,15 +142,17 @@ class Folder:
 
 
 def pieces(p, blocks):
-    """A change cut where it enters or leaves the blocks: (start, end, inside)."""
+    """A change cut where it enters or leaves the blocks that were written at it or later (block -> when): (start, end,
+    whether inside)."""
+    def inside(at):
+        return blocks.get(at // BLOCK, -1) > p.index
     end = p.offset + p.length
     start = at = p.offset
-    inside = at // BLOCK in blocks
     while at < end:
         at = min(end, (at // BLOCK + 1) * BLOCK)
-        if at == end or (at // BLOCK in blocks) != inside:
-            yield start, at, inside
-            start, inside = at, at // BLOCK in blocks
+        if at == end or inside(at) != inside(start):
+            yield start, at, inside(start)
+            start = at
     if p.length == 0:
         yield start, start, False
 
@@ -231,6 +243,9 @@ class Disk:
         elif e.type == GROW:
             file.live_size = e.length
             file.pending.append(Pending(index, e.handle, 0, 0, None, e.length))
+        elif e.type == FAILED:
+            for p in file.pending:
+                p.doomed |= p.index < e.began and (p.handle == e.handle or not e.flags & DSYNC)
         elif self.record.classes[index] not in self.without:
             if e.type == SYNC:
                 self._sync(file, e)
@@ -238,35 +253,31 @@ class Disk:
                 self._sync_folder(self._folder(e.path), e.began)
 
     def _sync(self, file, e):
+        """Makes durable what was written before the sync began.  Of what an earlier sync failed to write only the
+        blocks that were written again since.  O_DSYNC: only the blocks written through this handle, as they are."""
         covered = [p for p in file.pending if p.index < e.began]
-        if e.flags & DSYNC:
-            return self._sync_blocks(file, covered, e.handle)
-        if covered:
-            with open(self._base(file), "r+b") as target:
-                for p in covered:
+        good = {p for p in covered if not p.doomed and (not e.flags & DSYNC or p.handle == e.handle)}
+        if not good:
+            return
+        rest, some = [], e.flags & DSYNC or len(good) < len(covered)
+        blocks = {block: p.index for p in covered if p in good for block in p.blocks(BLOCK)} if some else {}
+        with open(self._base(file), "r+b") as target:
+            for p in covered:
+                if p in good:
                     self._make_durable(file, target.fileno(), p, p.offset, p.offset + p.length)
-            file.pending = file.pending[len(covered):]
+                    continue
+                for start, end, inside in pieces(p, blocks):
+                    if inside:
+                        self._make_durable(file, target.fileno(), p, start, end)
+                    else:
+                        rest.append(p.part(start, end))
+        file.pending = rest + file.pending[len(covered):]
 
     def _make_durable(self, file, target, p, start, end):
         if p.size != file.size:
             os.ftruncate(target, p.size)
             file.size = p.size
         self._write(target, p, start, end)
-
-    def _sync_blocks(self, file, covered, handle):
-        """O_DSYNC: only the blocks that were written through this handle reach the disk, each as it is by now."""
-        blocks = {block for p in covered if p.handle == handle
-                  for block in range(p.offset // BLOCK, -(-(p.offset + p.length) // BLOCK))}
-        rest = []
-        with open(self._base(file), "r+b") as target:
-            for p in covered:
-                for start, end, inside in pieces(p, blocks):
-                    if inside:
-                        self._make_durable(file, target.fileno(), p, start, end)
-                    else:
-                        rest.append(Pending(p.index, p.handle, start, end - start,
-                                            None if p.data_at is None else p.data_at + start - p.offset, p.size))
-        file.pending = rest + file.pending[len(covered):]
 
     def _write(self, target, p, start, end):
         """The part [start, end) of a pending change."""
@@ -452,7 +463,7 @@ class Choice:
         """Each block on its own: as it was, or after some change of it."""
         unit, versions = self._unit(file), collections.defaultdict(list)
         for p in file.pending:
-            for block in range(p.offset // unit, -(-(p.offset + p.length) // unit)):
+            for block in p.blocks(unit):
                 versions[block].append(p)
         odds = {"few": 0.1, "most": 0.9}.get(self.how, 0.5)
         for block, changes in versions.items():

@@ -9,7 +9,6 @@ from view import HOME, ROOT, SHARED, SHARED_NAME, Op, Tree, View, differences
 
 KIB, MIB = 1 << 10, 1 << 20
 LOST = (rawrpc.Closed, OSError)
-FAILURES = {"IO", "NOSPC", "DQUOT", "ROFS", "SERVERFAULT", "JUKEBOX"}  # what may be answered while a disk fails
 
 
 class Picker:
@@ -234,7 +233,8 @@ class Client(threading.Thread):
         return True
 
     def _settle(self, root):
-        """After a restart: everything acknowledged is there, and the operation in flight wholly or not at all."""
+        """After a restart or a fault: everything acknowledged is there, and the operation whose outcome is not known
+        wholly or not at all."""
         op = self.ops[-1] if self.ops and not self.ops[-1].outcome else None
         tree = Tree(self.nfs, root)
         problems = differences(self.view, tree)
@@ -252,7 +252,7 @@ class Client(threading.Thread):
             self._find_handle(after, op, tree)
             self.view = after
         elif problems:
-            self.load.problem(*[f"after restart {self.load.generation}: {p}" for p in problems])
+            self.load.problem(*[f"with server {self.load.generation}: {p}" for p in problems])
 
     def _find_handle(self, view, op, tree):
         if op.args[0] in ("create", "mkdir", "symlink"):
@@ -275,11 +275,27 @@ class Client(threading.Thread):
             self.view.apply(op)
             self.view.learn(op)
         else:
-            op.outcome, op.attrs = "refused", {}
+            op.attrs = {}
+            if not self.load.undecided:
+                op.outcome = "refused"
             self.load.refused(op, reply.status)
-        self.load.answered(self, op, reply)
-        if self.load.pause:
-            time.sleep(self.load.pause)
+        self.load.answered(reply.status)
+        if not reply.ok:
+            try:
+                self._sit_out()
+            except LOST:
+                self._disconnect()
+
+
+    def _sit_out(self):
+        """After an error: looks on until the fault is over, and then at what there is."""
+        root = self.view.handles[ROOT]
+        while self.load.fault.is_set() and not self.load.stopping.is_set():
+            if self.load.readable:
+                problems = candidates(self.view, self.ops[-1:], Tree(self.nfs, root))
+                self.load.problem(*[f"while the disk fails: {p}" for p in problems])
+            time.sleep(0.1)
+        self._settle(root)
 
 
 class Observer(threading.Thread):
@@ -314,9 +330,12 @@ class Observer(threading.Thread):
 class Load:
     """Clients on one server.  up() says that the server was started (again)."""
 
-    def __init__(self, server, clients=8, seed=0, position=lambda: 0, biggest=MIB, pause=0, tolerant=False):
-        self.server, self.position, self.biggest, self.pause = server, position, biggest, pause
-        self.tolerant = tolerant       # operations may be refused with the statuses of a failing disk
+    def __init__(self, server, clients=8, seed=0, position=lambda: 0, biggest=MIB, tolerant=()):
+        self.server, self.position, self.biggest = server, position, biggest
+        self.tolerant = tolerant       # statuses with which operations may be refused
+        self.undecided = False         # what is refused may have been done all the same
+        self.readable = True           # while there is a fault
+        self.fault = threading.Event() # those who were refused wait until it is over
         self.stopping, self.changed = threading.Event(), threading.Condition()
         self.generation, self.problems = 0, []
         self.counts = {}               # status -> answers
@@ -350,12 +369,12 @@ class Load:
             self.problems += sentences
 
     def refused(self, op, status):
-        if not self.tolerant or status not in FAILURES:
+        if status not in self.tolerant:
             self.problem(f"{op}: {status}")
 
-    def answered(self, client, op, reply):
+    def answered(self, status):
         with self.changed:
-            self.counts[reply.status] = self.counts.get(reply.status, 0) + 1
+            self.counts[status] = self.counts.get(status, 0) + 1
 
     def done(self):
         return self.counts.get("OK", 0)

@@ -46,6 +46,11 @@ class Recording:
         self.marks = []        # positions at stops, kills and starts
         self.record = None
 
+    def take(self, load, prepared):
+        self.prepared = prepared
+        self.clients = [(c.view.name, {n: c.view.handles[n] for n in (ROOT, SHARED)}, c.ops) for c in load.clients]
+        self.seen = load.observer.seen if load.observer else []
+
     def open(self):
         self.record = images.Record(self.log)
         self.acks = sorted({op.acked for _, _, ops in self.clients for op in ops if op.outcome == "done"})
@@ -78,7 +83,7 @@ def make_recording(rig, seed, operations):
     nfs, root = mount(server)
     with nfs:
         nfs.mkdir(root, b"shared", mode=0o777)
-    recording.prepared = (asked, there, recorder.position())
+    ready = recorder.position()
     load = Load(server, seed=seed, position=recorder.position)
     load.up()
     load.start(observe=True, seed=seed)
@@ -104,8 +109,7 @@ def make_recording(rig, seed, operations):
     recorder.unmount()
     if problems:
         raise AssertionError("\n".join(["while recording:"] + problems[:20]))
-    recording.clients = [(c.view.name, {n: c.view.handles[n] for n in (ROOT, SHARED)}, c.ops) for c in load.clients]
-    recording.seen = load.observer.seen
+    recording.take(load, (asked, there, ready))
     return recording.open()
 
 

@@ -5,7 +5,7 @@
  * LOG holds one record an event (struct event, then the path's bytes, then the data).  A change and its record are one
  * step.  A sync is recorded when it is done, with the position at which it began: it covers what was recorded before
  * that.  O_DSYNC arrives as a write and a sync through the same handle, and is marked, since it covers no more than
- * that write.  Nothing is synced below: a power loss is only ever played.
+ * that write.  A sync that was made to fail is recorded as such.  Nothing is synced below: a power loss is only ever played.
  *
  * CONTROL is a page shared with the tests: the position reached (read by the load, to know what was on disk when a
  * reply came), how long a sync takes, and switches that make operations fail.  Modes, owners and times of files,
@@ -30,7 +30,7 @@
 
 enum { MAGIC = 0x52454346 };
 enum event_type { EV_CREATE = 1, EV_MKDIR, EV_UNLINK, EV_RMDIR, EV_RENAME, EV_WRITE, EV_TRUNCATE, EV_ZERO, EV_GROW,
-                  EV_SYNC, EV_SYNCDIR };
+                  EV_SYNC, EV_SYNCDIR, EV_FAILED };
 enum event_flag { FLAG_DATASYNC = 1, FLAG_DSYNC = 2 };
 
 struct event {
@@ -49,7 +49,7 @@ struct control {
     _Atomic uint32_t error;      /* with which errno; 0: EIO */
     _Atomic uint32_t limit;      /* so many failures, then the switches turn themselves off; 0: no limit */
     _Atomic uint32_t sync_us;    /* what a sync takes, on average */
-    _Atomic uint32_t forget;     /* 1: the kernel's cached pages of meta/ are dropped; then 0 again */
+    _Atomic uint32_t forget;     /* 1: the kernel drops what it has cached of LMDB's data; then 0 again */
     _Atomic uint64_t failures;   /* made so far */
 };
 
@@ -72,6 +72,7 @@ static struct {
 struct handle {
     int fd;
     bool meta, dsync;
+    bool lock; /* LMDB's lock file: never fails */
     uint64_t file, number;
 };
 
@@ -135,6 +136,8 @@ static int failing(_Atomic uint32_t *which, uint32_t bit)
 
 static int failing_write(const struct handle *h)
 {
+    if (h->lock)
+        return 0;
     return h->meta ? failing(&fs.control->fail_meta_write, h->dsync ? 2 : 1)
                    : failing(&fs.control->fail_data_write, 1);
 }
@@ -161,6 +164,7 @@ static int open_locked(const char *path, mode_t mode, struct fuse_file_info *fi)
     struct handle *h = calloc(1, sizeof(*h));
     h->meta = is_meta(path);
     h->dsync = fi->flags & O_DSYNC;
+    h->lock = h->meta && strstr(path, "lock.mdb");
     int fail = fresh ? failing_write(h) : 0;
     int flags = fi->flags & ~(O_DIRECT | O_DSYNC | O_SYNC | O_EXCL | O_NOFOLLOW | O_APPEND | O_ACCMODE);
     h->fd = fail ? -1 : open(below(path, real), flags | O_RDWR | O_CLOEXEC, mode);
@@ -198,7 +202,7 @@ static int op_create(const char *path, mode_t mode, struct fuse_file_info *fi)
 static int op_read(const char *path, char *buffer, size_t size, off_t offset, struct fuse_file_info *fi)
 {
     struct handle *h = handle_of(fi);
-    int fail = failing(&fs.control->fail_read, h->meta ? 2 : 1);
+    int fail = h->lock ? 0 : failing(&fs.control->fail_read, h->meta ? 2 : 1);
     if (fail)
         return fail;
     ssize_t got = pread(h->fd, buffer, size, offset);
@@ -235,13 +239,12 @@ static int op_fsync(const char *path, int datasync, struct fuse_file_info *fi)
     take_time();
     int fail = h->meta ? failing(&fs.control->fail_meta_sync, h->dsync ? 2 : 1)
                        : failing(&fs.control->fail_data_sync, 1);
-    if (fail)
-        return fail;
     uint32_t flags = (datasync ? FLAG_DATASYNC : 0) | (h->dsync ? FLAG_DSYNC : 0);
     pthread_mutex_lock(&fs.lock);
-    return done(0, (struct event){.type = EV_SYNC, .file = h->file, .began = began, .handle = h->number,
-                                  .flags = flags},
-                NULL, NULL);
+    done(0, (struct event){.type = fail ? EV_FAILED : EV_SYNC, .file = h->file, .began = began,
+                           .handle = h->number, .flags = flags},
+         NULL, NULL);
+    return fail;
 }
 
 static int op_release(const char *path, struct fuse_file_info *fi)
@@ -429,7 +432,7 @@ static void *forget_thread(void *arg)
             pthread_mutex_unlock(&fs.lock);
             if (!path)
                 break;
-            if (is_meta(path))
+            if (is_meta(path) && !strstr(path, "lock.mdb"))
                 fuse_invalidate_path(arg, path);
             free(path);
         }

@@ -147,8 +147,9 @@ class Model:
         node = self.nodes.get(number)
         if not node:
             return {"STALE"}, ()
-        node.mode = mode
-        return OK, (mode,)
+        if node.kind != "lnk":  # whose mode is 0777 and stays so, as on Linux
+            node.mode = mode
+        return OK, (node.mode,)
 
     def _new(self, where, name, number, kind, mode):
         node = self.nodes[number] = Node(kind, mode)

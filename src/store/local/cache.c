@@ -1,11 +1,5 @@
-/* Each part of the cache owns some slabs of 64 KiB, the hash buckets for its share of all places, and two S3-FIFO
- * policies (small, main, ghost), one for each size of frame.  A slab is one large frame or 16 small ones; the size
- * whose oldest frame is the older one gives slabs away. */
-#include "store/local/cache.h"
-
 #include <assert.h>
-#include <pthread.h>
-#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,133 +7,20 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/thread.h"
+#include "store/local/cache_private.h"
 
 enum {
     BLOCK = STORE_BLOCK,
     SLAB = BLOCK * FRAME_BLOCKS,
-    PARTS_MOST = 64,
     PART_SLABS_LEAST = 64,
     BUCKETS_PER_SLAB = 4,
     GHOSTS_PER_SLAB = 4,
-    WALK_MOST = 128,     /* steps in a chain that others are changing */
-    EVICT_STEPS = 256,
+    WALK_MOST = 128, /* steps in a chain that others are changing */
     FREQ_MOST = 3,
-    WAIT_LISTS = 64,
-    TOUCH_PIECE = 64 << 20,
+    TOUCH_PIECE = 2 << 20,
     SCRATCH_MOST = 512,
-    SPINS_BEFORE_YIELD = 200,
+    EXPECT_BYTES = 256, /* of data: enough for the processor to see where it goes on */
 };
-#define DYING 0x80000000u /* in pins: owned by its part, not to be had */
-#define KEY_SMALL (UINT64_C(1) << 63)
-
-enum where { IN_FREE, IN_SMALL, IN_MAIN, IN_NOTHING };
-
-struct frame {
-    _Atomic uint64_t key;
-    _Atomic uint32_t pins;
-    _Atomic uint32_t chain; /* the next of the bucket */
-    uint32_t older, newer;  /* the part's lists */
-    _Atomic uint32_t stamp; /* the part's clock when it came into its list */
-    _Atomic uint16_t valid, loading;
-    _Atomic uint8_t freq;
-    uint8_t where;
-};
-
-struct list {
-    uint32_t oldest, newest, count;
-};
-
-struct policy {
-    struct list in_small, in_main;
-};
-
-struct part {
-    _Alignas(64) int spin;
-    uint32_t first_slab, end_slab, fresh_slab; /* slabs from fresh_slab on were never used */
-    struct list free_large, free_small;
-    struct policy policy[2];
-    uint32_t *ghosts;
-    uint32_t ghost_mask;
-    uint64_t used_blocks;
-    _Alignas(64) _Atomic uint32_t clock; /* blocks that came in */
-    _Atomic uint32_t recent; /* uses within so many blocks of coming in count as the same use */
-};
-
-struct waiter {
-    struct waiter *next;
-    struct frame *frame;
-    struct coro *coro;
-};
-
-struct scratch {
-    struct scratch *next;
-};
-
-struct cache {
-    uint8_t *arena;
-    uint64_t arena_bytes;
-    uint32_t slabs;
-    struct frame *frames; /* [0] is none, then one a slab, then 16 a slab */
-    size_t frames_bytes;
-    _Atomic uint32_t *buckets;
-    size_t buckets_bytes;
-    uint32_t bucket_mask; /* of one part */
-    unsigned parts;
-    struct part part[PARTS_MOST];
-    struct {
-        _Alignas(64) int spin;
-        struct waiter *first;
-    } waits[WAIT_LISTS];
-    pthread_t toucher;
-    bool touching;
-    atomic_bool stopping;
-    struct {
-        _Alignas(64) struct scratch *first;
-        unsigned count;
-    } *scratch; /* one a worker */
-};
-
-static void spin_take(int *spin)
-{
-    for (unsigned tries = 0; __atomic_exchange_n(spin, 1, __ATOMIC_ACQUIRE); tries++) {
-        if (tries >= SPINS_BEFORE_YIELD)
-            sched_yield(); /* the holder may have lost its processor */
-    }
-}
-
-static void spin_give(int *spin)
-{
-    __atomic_store_n(spin, 0, __ATOMIC_RELEASE);
-}
-
-/* ---- frames and their numbers ---- */
-
-static uint32_t number_of(const struct cache *c, const struct frame *f)
-{
-    return (uint32_t)(f - c->frames);
-}
-
-static bool is_small(const struct cache *c, const struct frame *f)
-{
-    return number_of(c, f) > c->slabs;
-}
-
-static uint32_t slab_of(const struct cache *c, const struct frame *f)
-{
-    uint32_t number = number_of(c, f);
-    return number > c->slabs ? (number - 1 - c->slabs) / FRAME_BLOCKS : number - 1;
-}
-
-static struct frame *large_of(struct cache *c, uint32_t slab)
-{
-    return &c->frames[1 + slab];
-}
-
-static struct frame *small_of(struct cache *c, uint32_t slab, unsigned i)
-{
-    return &c->frames[(size_t)1 + c->slabs + (size_t)slab * FRAME_BLOCKS + i];
-}
 
 uint8_t *frame_data(struct cache *c, struct frame *f, place_t place)
 {
@@ -163,18 +44,9 @@ uint16_t frame_valid(const struct frame *f)
 
 /* ---- looking up ---- */
 
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 31;
-    x *= UINT64_C(0x9e3779b97f4a7c15);
-    x ^= x >> 29;
-    x *= UINT64_C(0xbf58476d1ce4e5b9);
-    return x ^ x >> 32;
-}
-
 static uint64_t key_of(place_t place, enum frame_size size)
 {
-    return size == FRAME_LARGE ? place / FRAME_BLOCKS * FRAME_BLOCKS : place | KEY_SMALL;
+    return size == FRAME_LARGE ? place / FRAME_BLOCKS * FRAME_BLOCKS : place | FRAME_KEY_SMALL;
 }
 
 /* Both sizes of a place belong to one part. */
@@ -183,15 +55,9 @@ static struct part *part_of(struct cache *c, place_t place)
     return &c->part[mix(place / FRAME_BLOCKS) & (c->parts - 1)];
 }
 
-static _Atomic uint32_t *bucket_of(struct cache *c, struct part *p, uint64_t key)
-{
-    size_t first = (size_t)(p - c->part) * ((size_t)c->bucket_mask + 1);
-    return &c->buckets[first + ((mix(key) >> 20) & c->bucket_mask)];
-}
-
 static bool try_pin(struct frame *f, uint64_t key)
 {
-    if (atomic_fetch_add(&f->pins, 1) & DYING) {
+    if (atomic_fetch_add(&f->pins, 1) & FRAME_DYING) {
         atomic_fetch_sub(&f->pins, 1);
         return false;
     }
@@ -249,274 +115,42 @@ unsigned cache_find(struct cache *c, place_t place, unsigned want, struct frame 
     return 1;
 }
 
+/* The frame that the bucket of this place begins with; a hint, so that neither chain nor key matter. */
+static struct frame *first_frame(struct cache *c, place_t place, enum frame_size size)
+{
+    uint32_t number = atomic_load_explicit(bucket_of(c, part_of(c, place), key_of(place, size)),
+                                           memory_order_relaxed);
+    return number ? &c->frames[number] : NULL;
+}
+
+void cache_expect(struct cache *c, const place_t *places, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct part *p = part_of(c, places[i]);
+        if (places[i])
+            __builtin_prefetch((void *)bucket_of(c, p, key_of(places[i], FRAME_LARGE)));
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct frame *f = places[i] ? first_frame(c, places[i], FRAME_LARGE) : NULL;
+        if (!f)
+            continue;
+        __builtin_prefetch(f, 1);
+        const uint8_t *data = frame_data(c, f, places[i]);
+        for (size_t at = 0; at < EXPECT_BYTES; at += 64)
+            __builtin_prefetch(data + at, 0, 2);
+    }
+}
+
 void frame_unpin(struct frame *f)
 {
     uint32_t before = atomic_fetch_sub_explicit(&f->pins, 1, memory_order_release);
-    assert((before & ~DYING) && "unpinned more often than pinned");
+    assert((before & ~FRAME_DYING) && "unpinned more often than pinned");
     (void)before;
 }
 
 void frame_release(void *owner, const uint8_t *data, uint32_t length)
 {
     frame_unpin(owner);
-}
-
-/* ---- lists; under the part's lock ---- */
-
-static void list_push(struct cache *c, struct list *list, struct frame *f)
-{
-    uint32_t number = number_of(c, f);
-    f->newer = 0;
-    f->older = list->newest;
-    if (list->newest)
-        c->frames[list->newest].newer = number;
-    else
-        list->oldest = number;
-    list->newest = number;
-    list->count++;
-}
-
-static void list_remove(struct cache *c, struct list *list, struct frame *f)
-{
-    if (f->newer)
-        c->frames[f->newer].older = f->older;
-    else
-        list->newest = f->older;
-    if (f->older)
-        c->frames[f->older].newer = f->newer;
-    else
-        list->oldest = f->newer;
-    list->count--;
-}
-
-static struct list *list_of(struct cache *c, struct part *p, struct frame *f)
-{
-    bool small = is_small(c, f);
-    switch ((enum where)f->where) {
-    case IN_FREE:
-        return small ? &p->free_small : &p->free_large;
-    case IN_SMALL:
-        return &p->policy[small ? FRAME_SMALL : FRAME_LARGE].in_small;
-    case IN_MAIN:
-        return &p->policy[small ? FRAME_SMALL : FRAME_LARGE].in_main;
-    case IN_NOTHING:
-        break;
-    }
-    return NULL;
-}
-
-static void list_leave(struct cache *c, struct part *p, struct frame *f)
-{
-    struct list *list = list_of(c, p, f);
-    if (list)
-        list_remove(c, list, f);
-    f->where = IN_NOTHING;
-}
-
-static void list_enter(struct cache *c, struct part *p, struct frame *f, enum where where)
-{
-    f->where = (uint8_t)where;
-    f->stamp = atomic_load_explicit(&p->clock, memory_order_relaxed);
-    list_push(c, list_of(c, p, f), f);
-}
-
-/* ---- chains ---- */
-
-static void chain_insert(struct cache *c, struct part *p, struct frame *f, uint64_t key)
-{
-    _Atomic uint32_t *head = bucket_of(c, p, key);
-    atomic_store_explicit(&f->chain, atomic_load(head), memory_order_relaxed);
-    atomic_store_explicit(head, number_of(c, f), memory_order_release);
-}
-
-static void chain_remove(struct cache *c, struct part *p, struct frame *f)
-{
-    uint32_t number = number_of(c, f);
-    _Atomic uint32_t *link = bucket_of(c, p, atomic_load(&f->key));
-    while (atomic_load(link) != number) {
-        assert(atomic_load(link) && "a frame with a key is in its chain");
-        link = &c->frames[atomic_load(link)].chain;
-    }
-    atomic_store_explicit(link, atomic_load(&f->chain), memory_order_release);
-}
-
-/* ---- eviction ---- */
-
-static uint32_t *ghost_of(struct part *p, uint64_t key, uint32_t *print)
-{
-    uint64_t hash = mix(key ^ UINT64_C(0xa5a5a5a5));
-    *print = (uint32_t)hash | 1;
-    return &p->ghosts[(hash >> 32) & p->ghost_mask];
-}
-
-/* Takes the frame out of everything.  False: somebody reads it. */
-static bool kill_frame(struct cache *c, struct part *p, struct frame *f)
-{
-    uint32_t none = 0;
-    if (!atomic_compare_exchange_strong(&f->pins, &none, DYING))
-        return false;
-    chain_remove(c, p, f);
-    if (f->where == IN_SMALL) {
-        uint32_t print, *ghost = ghost_of(p, atomic_load(&f->key), &print);
-        *ghost = print;
-    }
-    atomic_store(&f->key, 0);
-    atomic_store(&f->valid, 0);
-    list_leave(c, p, f);
-    p->used_blocks -= is_small(c, f) ? 1 : FRAME_BLOCKS;
-    metric_add(METRIC_cache_evictions, 1);
-    return true;
-}
-
-/* The next frame of this size to go, killed; NULL when all of those looked at are pinned. */
-static struct frame *evict_one(struct cache *c, struct part *p, enum frame_size size)
-{
-    struct policy *policy = &p->policy[size];
-    for (unsigned step = 0; step < EVICT_STEPS; step++) {
-        uint32_t total = policy->in_small.count + policy->in_main.count;
-        bool from_small = policy->in_small.count && (policy->in_small.count > total / 10 ||
-                                                     !policy->in_main.count);
-        struct list *list = from_small ? &policy->in_small : &policy->in_main;
-        if (!list->oldest)
-            return NULL;
-        struct frame *f = &c->frames[list->oldest];
-        uint8_t freq = atomic_load(&f->freq);
-        if (freq && step < EVICT_STEPS / 2) {
-            list_leave(c, p, f);
-            atomic_store(&f->freq, from_small ? 0 : freq - 1);
-            list_enter(c, p, f, IN_MAIN);
-        } else if (kill_frame(c, p, f)) {
-            return f;
-        } else {
-            enum where where = f->where;
-            list_leave(c, p, f);
-            list_enter(c, p, f, where);
-        }
-    }
-    return NULL;
-}
-
-/* All sixteen of one small frame's slab.  The large frame of the slab is the result. */
-static struct frame *evict_small_slab(struct cache *c, struct part *p)
-{
-    struct policy *policy = &p->policy[FRAME_SMALL];
-    uint32_t number = policy->in_small.oldest ? policy->in_small.oldest : policy->in_main.oldest;
-    for (unsigned tries = 0; number && tries < FRAME_BLOCKS; tries++) {
-        struct frame *oldest = &c->frames[number];
-        uint32_t slab = slab_of(c, oldest);
-        unsigned gone = 0;
-        number = oldest->newer;
-        for (unsigned i = 0; i < FRAME_BLOCKS; i++) {
-            struct frame *f = small_of(c, slab, i);
-            if (f->where != IN_FREE) {
-                if (number == number_of(c, f))
-                    number = f->newer;
-                if (!kill_frame(c, p, f))
-                    continue;
-                list_enter(c, p, f, IN_FREE);
-            }
-            gone++;
-        }
-        if (gone < FRAME_BLOCKS)
-            continue;
-        for (unsigned i = 0; i < FRAME_BLOCKS; i++)
-            list_leave(c, p, small_of(c, slab, i));
-        return large_of(c, slab);
-    }
-    return NULL;
-}
-
-static uint32_t age_of(struct cache *c, struct part *p, enum frame_size size)
-{
-    struct policy *policy = &p->policy[size];
-    uint32_t number = policy->in_small.oldest ? policy->in_small.oldest : policy->in_main.oldest;
-    return number ? atomic_load(&p->clock) - c->frames[number].stamp : 0;
-}
-
-/* A slab nobody uses, as its large frame. */
-static struct frame *free_slab(struct cache *c, struct part *p)
-{
-    if (p->free_large.oldest) {
-        struct frame *f = &c->frames[p->free_large.oldest];
-        list_leave(c, p, f);
-        return f;
-    }
-    if (p->fresh_slab == p->end_slab)
-        return NULL;
-    struct frame *f = large_of(c, p->fresh_slab++);
-    atomic_fetch_or(&f->pins, DYING);
-    f->where = IN_NOTHING;
-    return f;
-}
-
-static struct frame *split(struct cache *c, struct part *p, struct frame *large)
-{
-    uint32_t slab = slab_of(c, large);
-    for (unsigned i = 0; i < FRAME_BLOCKS; i++) {
-        struct frame *f = small_of(c, slab, i);
-        atomic_fetch_or(&f->pins, DYING);
-        f->where = IN_NOTHING;
-        if (i)
-            list_enter(c, p, f, IN_FREE);
-    }
-    return small_of(c, slab, 0);
-}
-
-static struct frame *new_large(struct cache *c, struct part *p)
-{
-    struct frame *f = free_slab(c, p);
-    if (f)
-        return f;
-    uint32_t own = age_of(c, p, FRAME_LARGE), other = age_of(c, p, FRAME_SMALL);
-    if (other > own * 2 + FRAME_BLOCKS || !p->policy[FRAME_LARGE].in_small.count)
-        f = evict_small_slab(c, p);
-    if (!f)
-        f = evict_one(c, p, FRAME_LARGE);
-    return f ? f : evict_small_slab(c, p);
-}
-
-static struct frame *new_small(struct cache *c, struct part *p)
-{
-    if (p->free_small.oldest) {
-        struct frame *f = &c->frames[p->free_small.oldest];
-        list_leave(c, p, f);
-        return f;
-    }
-    struct frame *f = free_slab(c, p);
-    if (f)
-        return split(c, p, f);
-    uint32_t own = age_of(c, p, FRAME_SMALL), other = age_of(c, p, FRAME_LARGE);
-    if (other > own * 2 + FRAME_BLOCKS && (f = evict_one(c, p, FRAME_LARGE)))
-        return split(c, p, f);
-    f = evict_one(c, p, FRAME_SMALL);
-    if (!f && (f = evict_one(c, p, FRAME_LARGE)))
-        return split(c, p, f);
-    return f;
-}
-
-static struct frame *insert(struct cache *c, struct part *p, uint64_t key, enum frame_size size)
-{
-    struct frame *f = size == FRAME_LARGE ? new_large(c, p) : new_small(c, p);
-    if (!f)
-        return NULL;
-    uint32_t blocks = size == FRAME_LARGE ? FRAME_BLOCKS : 1;
-    uint32_t print, *ghost = ghost_of(p, key, &print);
-    enum where where = IN_SMALL;
-    if (*ghost == print) {
-        *ghost = 0;
-        where = IN_MAIN;
-    }
-    atomic_fetch_add_explicit(&p->clock, blocks, memory_order_relaxed);
-    p->used_blocks += blocks;
-    atomic_store(&f->freq, 0);
-    atomic_store(&f->valid, 0);
-    atomic_store(&f->loading, 0);
-    atomic_store(&f->key, key);
-    list_enter(c, p, f, where);
-    /* Look-ups that came by meanwhile have added to it and will take that back. */
-    atomic_fetch_sub(&f->pins, DYING - 1);
-    chain_insert(c, p, f, key);
-    return f;
 }
 
 struct frame *cache_peek(struct cache *c, place_t place, enum frame_size size)
@@ -534,7 +168,7 @@ struct frame *cache_get(struct cache *c, place_t place, enum frame_size size)
     spin_take(&p->spin);
     f = look_up(c, p, key, UINT32_MAX);
     if (!f)
-        f = insert(c, p, key, size);
+        f = cache_insert(c, p, key, size);
     spin_give(&p->spin);
     return f;
 }
@@ -555,7 +189,7 @@ uint16_t cache_claim(struct cache *c, struct frame *f, uint16_t mask)
 
 static unsigned wait_list_of(const struct cache *c, const struct frame *f)
 {
-    return number_of(c, f) % WAIT_LISTS;
+    return number_of(c, f) % CACHE_WAIT_LISTS;
 }
 
 static void wake(struct coro *coro)
@@ -639,11 +273,10 @@ void cache_scratch_release(void *owner, const uint8_t *data, uint32_t length)
 
 /* ---- opening ---- */
 
+/* By page faults and not by MADV_POPULATE_WRITE, which keeps others from the address space while it works.  Adding
+ * nothing changes nothing for those who use the memory already. */
 __attribute__((no_sanitize("thread"))) static void touch_piece(uint8_t *from, size_t length)
 {
-    if (madvise(from, length, MADV_POPULATE_WRITE) == 0)
-        return;
-    /* Adding nothing changes nothing for those who use the memory already. */
     for (size_t at = 0; at < length; at += BLOCK)
         __atomic_fetch_or(from + at, 0, __ATOMIC_RELAXED);
 }
@@ -652,7 +285,7 @@ static void *toucher_main(void *arg)
 {
     struct cache *c = arg;
     pthread_setname_np(pthread_self(), "cache-touch");
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){0});
     for (uint64_t at = 0; at < c->arena_bytes && !atomic_load(&c->stopping); at += TOUCH_PIECE) {
         uint64_t left = c->arena_bytes - at;
         touch_piece(c->arena + at, left < TOUCH_PIECE ? left : TOUCH_PIECE);
@@ -660,9 +293,20 @@ static void *toucher_main(void *arg)
     return NULL;
 }
 
+/* Only to be faster later: without the thread pages come with their first use. */
+static void start_toucher(struct cache *c)
+{
+    sigset_t all, before;
+    sigfillset(&all); /* they are for the main thread */
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    c->touching = pthread_create(&c->toucher, NULL, toucher_main, c) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static void *map_memory(size_t bytes)
 {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -676,7 +320,7 @@ static uint32_t power_at_least(uint64_t n)
 
 static int open_parts(struct cache *c)
 {
-    while (c->parts < PARTS_MOST && c->slabs / (c->parts * 2) >= PART_SLABS_LEAST)
+    while (c->parts < CACHE_PARTS_MOST && c->slabs / (c->parts * 2) >= PART_SLABS_LEAST)
         c->parts *= 2;
     uint32_t each = c->slabs / c->parts;
     c->bucket_mask = power_at_least((uint64_t)each * BUCKETS_PER_SLAB) - 1;
@@ -731,8 +375,7 @@ int cache_open(struct local *l, char why[256])
         cache_close(l);
         return error;
     }
-    /* Only to be faster later: without the thread pages come with their first use. */
-    c->touching = thread_start(&c->toucher, toucher_main, c) == 0;
+    start_toucher(c);
     return 0;
 }
 

@@ -28,6 +28,9 @@ void cache_usage(struct local *l, uint64_t *total, uint64_t *used);
 /* How many of the blocks [place, place + want) lie valid in one frame, counted from `place` (0: a miss).  The frame is
  * pinned then.  `want` must not cross a frame boundary.  Counts as a use. */
 unsigned cache_find(struct cache *c, place_t place, unsigned want, struct frame **out);
+/* For cache_find() of these places soon (0: none): brings what it looks at, and the beginning of the data, into the
+ * processor's cache. */
+void cache_expect(struct cache *c, const place_t *places, unsigned count);
 /* The pinned frame of this size for the place, whatever is valid in it, made if it was not there.  NULL: everything is
  * pinned; use memory of your own. */
 struct frame *cache_get(struct cache *c, place_t place, enum frame_size size);

@@ -51,7 +51,8 @@ static void gather(struct chunk_map *map, const place_t places[CHUNK_BLOCKS])
     }
 }
 
-void chunk_map_set(struct chunk_map *map, unsigned block, unsigned count, place_t place, const uint32_t *crc)
+void chunk_map_set(struct chunk_map *map, unsigned block, unsigned count, place_t place,
+                   const uint32_t *crc)
 {
     place_t places[CHUNK_BLOCKS];
     assert(map->kind == CHUNK_MAP && block + count <= CHUNK_BLOCKS);

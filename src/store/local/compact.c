@@ -1,10 +1,14 @@
-/* Segments in which nothing is live go as a whole: first the record, in a commit, then the file. */
-#include <stdio.h>
-#include <string.h>
+/* Segments in which nothing is live go as a whole: first the record, in a commit, then the file.  Those that are mostly
+ * dead are emptied first. */
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "store/local/seg_private.h"
 #include "store/local/writer.h"
+
+enum { VICTIMS_MOST = 64 };
+#define MIB UINT64_C(1048576)
 
 struct removal {
     struct mutation m; /* first */
@@ -12,13 +16,13 @@ struct removal {
     struct seg *seg;
 };
 
-/* Nothing live and nothing on its way to be: once a closed segment is so it stays so. */
-static bool is_empty(const struct seg *seg)
+/* Nothing more can come to be live in it than is. */
+static bool is_settled(const struct seg *seg)
 {
-    return atomic_load(&seg->closed) && !atomic_load(&seg->pending) && !atomic_load(&seg->live);
+    return atomic_load(&seg->closed) && !atomic_load(&seg->pending);
 }
 
-/* An empty segment with a reference, and how many more there are. */
+/* An empty segment, with a reference, and how many more there are.  Once empty it stays so. */
 static struct seg *find_empty(struct seg_store *st, unsigned *more)
 {
     struct seg *found = NULL;
@@ -27,7 +31,7 @@ static struct seg *find_empty(struct seg_store *st, unsigned *more)
     const struct seg_table *table = rcu_dereference(st->table);
     for (unsigned i = 0; i < table->count; i++) {
         struct seg *seg = table->at[i];
-        if (!is_empty(seg))
+        if (!is_settled(seg) || atomic_load(&seg->live))
             continue;
         if (found) {
             ++*more;
@@ -55,10 +59,12 @@ static void remove_file(void *arg)
     char name[SEG_NAME_ROOM];
     seg_file_name(removal->seg->number, name);
     if (unlinkat(removal->store->data_fd, name, 0) && errno != ENOENT)
-        log_warning("segment", "cannot remove data/%s: %s", name, sl_strerror(-errno)); /* the next start will */
+        log_warning("segment", "cannot remove data/%s: %s", name,
+                    sl_strerror(-errno)); /* the next start will */
 }
 
-int seg_compact_step(struct local *l)
+/* 1: one was removed; 0: none is empty. */
+static int remove_empty(struct local *l)
 {
     struct seg_store *st = l->segs;
     unsigned more;
@@ -71,5 +77,82 @@ int seg_compact_step(struct local *l)
         seg_table_remove(st, removal.seg);
     }
     seg_put(removal.seg);
-    return error ? error : more > 0;
+    return error ? error : 1;
+}
+
+/* What emptying it would give back; 0: it is more than half live.  Holes that were punched are counted out. */
+static uint64_t gain_of(const struct seg *seg)
+{
+    struct stat info;
+    uint64_t live = (uint64_t)atomic_load(&seg->live) * SEG_BLOCK;
+    if (!live || live / SEG_BLOCK == seg->swept_live || fstat(seg->fd, &info))
+        return 0;
+    uint64_t there = (uint64_t)info.st_blocks * 512;
+    return there > 2 * live ? there - live : 0;
+}
+
+/* Worth a walk over all chunk records: one percent of the disk, or what there is where room is short. */
+static bool is_worth_it(struct local *l, uint64_t gain)
+{
+    uint64_t total, available, share;
+    seg_space(l, &total, &available);
+    share = available < total / 10 ? 256 * 1024 : total / 100;
+    return gain && gain >= (share > 64 * MIB ? 64 * MIB : share);
+}
+
+static struct sweep *choose(struct local *l)
+{
+    struct seg_store *st = l->segs;
+    uint32_t *numbers = malloc(VICTIMS_MOST * sizeof(*numbers));
+    unsigned count = 0;
+    uint64_t gain = 0;
+    if (!numbers)
+        return NULL;
+    rcu_read_lock();
+    const struct seg_table *table = rcu_dereference(st->table);
+    for (unsigned i = 0; i < table->count && count < VICTIMS_MOST; i++) {
+        uint64_t own = is_settled(table->at[i]) ? gain_of(table->at[i]) : 0;
+        gain += own;
+        if (own)
+            numbers[count++] = table->at[i]->number;
+    }
+    rcu_read_unlock();
+    if (is_worth_it(l, gain))
+        return sweep_new(l, numbers, count);
+    free(numbers);
+    return NULL;
+}
+
+/* What is still live in the sweep's segments could not be moved: they are not tried again as long as that is so. */
+static void remember_rest(struct seg_store *st)
+{
+    rcu_read_lock();
+    const struct seg_table *table = rcu_dereference(st->table);
+    for (unsigned i = 0; i < table->count; i++) {
+        if (sweep_has(st->sweep, table->at[i]->number))
+            table->at[i]->swept_live = atomic_load(&table->at[i]->live);
+    }
+    rcu_read_unlock();
+}
+
+int seg_compact_step(struct local *l)
+{
+    struct seg_store *st = l->segs;
+    int result = remove_empty(l);
+    if (result)
+        return result;
+    if (!st->sweep)
+        st->sweep = choose(l);
+    if (!st->sweep)
+        return 0;
+    result = sweep_step(st->sweep);
+    if (result > 0)
+        return result;
+    if (!result)
+        remember_rest(st);
+    sweep_free(st->sweep);
+    st->sweep = NULL;
+    if (result == -ENOSPC) /* nowhere to move to: when there is room again */
+        return 0;
+    return result ? result : 1;
 }

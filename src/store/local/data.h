@@ -8,12 +8,14 @@
 /* store_ops.read and .write (contracts there). */
 int data_read(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
               uint32_t length, struct slice_list *data, bool *eof, struct store_attr *attr);
+void data_expect(struct store *s, const struct store_range *ranges, unsigned count); /* store_ops.expect */
 int data_write(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
                const void *bytes, uint32_t length, struct store_wcc *wcc);
 
 /* Truncation in two parts.  The worker prepares: if the new size falls inside a stored block (or inline bytes), it
  * writes a copy of that block with zeroes behind the new size.  When the mutation did not succeed (refusals too) the
- * caller gives the copy up: seg_abandon(l, tail.to, 1) if tail.needed.  SL_EREFUSED: look the inode up again.  Coroutine. */
+ * caller gives the copy up: seg_abandon(l, tail.to, 1) if tail.needed.  SL_EREFUSED: look the inode up again.
+ * Coroutine. */
 struct data_tail {
     bool needed;        /* a block must be replaced */
     uint64_t chunk;

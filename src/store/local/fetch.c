@@ -50,14 +50,16 @@ static void place_frame(struct cache *c, struct fetch *f, unsigned most)
     if (f->count)
         return;
     f->count = most;
-    f->frame = most >= LARGE_FROM ? cache_get(c, f->place, FRAME_LARGE) : cache_peek(c, f->place, FRAME_LARGE);
+    f->frame = most >= LARGE_FROM ? cache_get(c, f->place, FRAME_LARGE)
+                                  : cache_peek(c, f->place, FRAME_LARGE);
     if (!f->frame) {
         f->count = 1;
         f->frame = cache_get(c, f->place, FRAME_SMALL);
     }
 }
 
-int fetch_add(struct local *l, struct fetch_list *list, place_t place, unsigned count, const uint32_t *crc)
+int fetch_add(struct local *l, struct fetch_list *list, place_t place, unsigned count,
+              const uint32_t *crc)
 {
     while (count) {
         unsigned most = FRAME_BLOCKS - (unsigned)(place % FRAME_BLOCKS);
@@ -109,7 +111,8 @@ static void collect(struct local *l, struct reads *r, struct fetch *f)
             b++;
             p->count++;
         }
-        r->iov[r->count++] = (struct iovec){f->data + (size_t)p->first * BLOCK, (size_t)p->count * BLOCK};
+        r->iov[r->count++] =
+            (struct iovec){f->data + (size_t)p->first * BLOCK, (size_t)p->count * BLOCK};
     }
 }
 

@@ -76,6 +76,7 @@ static const struct store_ops local_ops = {
     .access = local_access,
     .readlink = local_readlink,
     .read = data_read,
+    .expect = data_expect,
     .write = data_write,
     .make = local_make,
     .remove = local_remove,

@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <fcntl.h>
 #include <lmdb.h>
 #include <sodium.h>
@@ -143,6 +144,29 @@ static int create(struct local *l)
     return error ? error : sync_path(l, ".");
 }
 
+/* Segments without metadata are not a new pool: opening one would remove them. */
+static int check_no_segments(struct local *l, char why[256])
+{
+    int fd = openat(l->dir_fd, "data", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    const struct dirent *entry;
+    int error = 0;
+    while ((entry = readdir(dir)))
+        if (strstr(entry->d_name, ".seg"))
+            error = SL_ECORRUPT;
+    closedir(dir);
+    if (error)
+        snprintf(why, 256, "%.120s has data but no metadata (meta/ is missing)", l->path);
+    return error;
+}
+
 /* ---- opening ---- */
 
 static int load_counters(struct meta_txn *t, struct counters *out)
@@ -178,7 +202,7 @@ static int tables_new(struct meta *m, const struct store_options *options)
     return m->inodes && m->chunks ? 0 : -ENOMEM;
 }
 
-static int open_steps(struct local *l)
+static int open_steps(struct local *l, char why[256])
 {
     struct meta *m = l->meta;
     MDB_env *env;
@@ -190,8 +214,11 @@ static int open_steps(struct local *l)
     crypto_generichash(m->hash_key, sizeof(m->hash_key), (const uint8_t *)"directory", 9, l->secret,
                        sizeof(l->secret));
     error = tables_new(m, &l->options);
-    if (!error && faccessat(l->dir_fd, directory, F_OK, 0))
-        error = errno == ENOENT ? create(l) : -errno;
+    if (!error && faccessat(l->dir_fd, directory, F_OK, 0)) {
+        error = errno == ENOENT ? check_no_segments(l, why) : -errno;
+        if (!error)
+            error = create(l);
+    }
     if (!error)
         error = env_open(l, directory, &env);
     if (error)
@@ -216,9 +243,11 @@ int meta_open(struct local *l, char why[256])
     m->local = l;
     m->hash_bits = HASH_BITS;
     l->meta = m;
-    int error = open_steps(l);
+    why[0] = 0;
+    int error = open_steps(l, why);
     if (error) {
-        snprintf(why, 256, "%.120s/meta cannot be opened: %s", l->path, sl_strerror(error));
+        if (!why[0])
+            snprintf(why, 256, "%.120s/meta cannot be opened: %s", l->path, sl_strerror(error));
         meta_close(l);
         return error;
     }

@@ -104,6 +104,13 @@ int meta_get_inode(struct local *l, uint32_t tree, uint64_t ino, struct inode *o
 int meta_get_chunk(struct local *l, uint32_t tree, const struct inode *inode, uint64_t chunk,
                    struct chunk_map *out);
 
+/* The same without the CRCs, which `out` does not get: for who finds the blocks in frames. */
+int meta_get_extents(struct local *l, uint32_t tree, const struct inode *inode, uint64_t chunk,
+                     struct chunk_map *out);
+/* Fetches into the processor's cache what meta_get_inode() and meta_get_chunk() look at for these ranges.
+ * places[i]: where the first block of range i lies, 0 where the tables do not know.  At most STORE_EXPECT_MOST. */
+void meta_expect(struct local *l, const struct store_range *ranges, unsigned count, place_t *places);
+
 /* ---- changing: the writer only.  Each put is atomic with the group; refusals must come before the first put of a
  * mutation.  Versions, `touched`, "gone", freed blocks, tree usage and publication are taken care of here. ---- */
 

@@ -165,15 +165,15 @@ bool group_publish(struct group *g)
         rcu_assign_pointer(m->versions, g->versions);
         g->versions = NULL;
     }
-    publish_trees(m, g);
-    for (size_t i = 0; i < g->usage.count; i++)
-        publish_usage(m, (struct usage_note *)g->usage.items + i);
     for (size_t i = 0; i < g->notes.count; i++)
         if (notes[i].kind == NOTE_CHUNK)
             publish_note(m, g, &notes[i]);
     for (size_t i = 0; i < g->notes.count; i++)
         if (notes[i].kind != NOTE_CHUNK)
             publish_note(m, g, &notes[i]);
+    publish_trees(m, g); /* after the notes: a tree that goes takes them along */
+    for (size_t i = 0; i < g->usage.count; i++)
+        publish_usage(m, (struct usage_note *)g->usage.items + i);
     atomic_store(&m->published, g->txn_id);
     if (old) {
         synchronize_rcu();

@@ -153,10 +153,12 @@ static bool chunk_is_cut(const struct inode *inode, uint64_t chunk, uint64_t cha
     return false;
 }
 
-static int chunk_shown(const uint8_t *bytes, size_t length, const struct inode *inode, uint64_t chunk,
-                       struct chunk_map *out)
+typedef int chunk_decode_fn(const uint8_t *bytes, size_t length, struct chunk_map *out);
+
+static int chunk_shown(chunk_decode_fn *decode, const uint8_t *bytes, size_t length,
+                       const struct inode *inode, uint64_t chunk, struct chunk_map *out)
 {
-    int error = chunk_decode(bytes, length, out);
+    int error = decode(bytes, length, out);
     if (error)
         return error;
     return chunk_is_cut(inode, chunk, out->change) ? -ENOENT : 0;
@@ -179,7 +181,7 @@ int meta_chunk(struct meta_txn *t, uint32_t tree, const struct inode *inode, uin
     if (!chunk_in_file(inode, chunk))
         return -ENOENT;
     int error = chunk_record(t, tree, inode->ino, chunk, &r);
-    return error ? error : chunk_shown(r.value, r.length, inode, chunk, out);
+    return error ? error : chunk_shown(chunk_decode, r.value, r.length, inode, chunk, out);
 }
 
 int meta_chunk_next(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t from, uint64_t *chunk,
@@ -229,26 +231,28 @@ int meta_get_inode(struct local *l, uint32_t tree, uint64_t ino, struct inode *o
 }
 
 /* 1: not known in RAM. */
-static int chunk_known(struct rtable *table, const struct rtable_key *key, const struct inode *inode,
-                       struct chunk_map *out)
+static int chunk_known(chunk_decode_fn *decode, struct rtable *table, const struct rtable_key *key,
+                       const struct inode *inode, struct chunk_map *out)
 {
     size_t length;
     int error = 1;
     rcu_read_lock();
     const uint8_t *bytes = rtable_get(table, key, &length);
     if (bytes)
-        error = length == 0 ? -ENOENT : chunk_shown(bytes, length, inode, key->sub, out);
+        error =
+            length == 0 ? -ENOENT : chunk_shown(decode, bytes, length, inode, key->sub, out);
     rcu_read_unlock();
     return error;
 }
 
-int meta_get_chunk(struct local *l, uint32_t tree, const struct inode *inode, uint64_t chunk, struct chunk_map *out)
+static int get_chunk(chunk_decode_fn *decode, struct local *l, uint32_t tree,
+                     const struct inode *inode, uint64_t chunk, struct chunk_map *out)
 {
     struct rtable *table = l->meta->chunks;
     const struct rtable_key key = {.ino = inode->ino, .sub = chunk, .tree = tree};
     if (!chunk_in_file(inode, chunk))
         return -ENOENT;
-    int error = chunk_known(table, &key, inode, out);
+    int error = chunk_known(decode, table, &key, inode, out);
     if (error <= 0) {
         metric_add(METRIC_table_hits, 1);
         return error;
@@ -265,7 +269,44 @@ int meta_get_chunk(struct local *l, uint32_t tree, const struct inode *inode, ui
     if (error && error != -ENOENT)
         return error;
     rtable_fill(table, &key, ticket, r.value, error ? 0 : r.length);
-    return error ? error : chunk_shown(r.value, r.length, inode, chunk, out);
+    return error ? error : chunk_shown(decode, r.value, r.length, inode, chunk, out);
+}
+
+int meta_get_chunk(struct local *l, uint32_t tree, const struct inode *inode, uint64_t chunk,
+                   struct chunk_map *out)
+{
+    return get_chunk(chunk_decode, l, tree, inode, chunk, out);
+}
+
+int meta_get_extents(struct local *l, uint32_t tree, const struct inode *inode, uint64_t chunk,
+                     struct chunk_map *out)
+{
+    return get_chunk(chunk_decode_extents, l, tree, inode, chunk, out);
+}
+
+void meta_expect(struct local *l, const struct store_range *ranges, unsigned count, place_t *places)
+{
+    struct rtable_key inodes[STORE_EXPECT_MOST], chunks[STORE_EXPECT_MOST];
+    rcu_read_lock();
+    for (unsigned i = 0; i < count; i++) {
+        const struct store_object *o = &ranges[i].object;
+        inodes[i] = (struct rtable_key){.ino = o->ino, .tree = o->tree};
+        chunks[i] = (struct rtable_key){
+            .ino = o->ino, .sub = ranges[i].offset / STORE_CHUNK, .tree = o->tree};
+        rtable_fetch_bucket(l->meta->inodes, &inodes[i]);
+        rtable_fetch_bucket(l->meta->chunks, &chunks[i]);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        rtable_fetch_item(l->meta->inodes, &inodes[i]);
+        rtable_fetch_item(l->meta->chunks, &chunks[i]);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        size_t length;
+        const uint8_t *bytes = rtable_get(l->meta->chunks, &chunks[i], &length);
+        unsigned block = (unsigned)(ranges[i].offset % STORE_CHUNK / STORE_BLOCK);
+        places[i] = bytes ? chunk_record_place(bytes, length, block) : 0;
+    }
+    rcu_read_unlock();
 }
 
 /* ---- system records and the free list ---- */

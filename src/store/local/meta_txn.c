@@ -287,6 +287,11 @@ uint64_t txn_id(struct txn *txn)
 
 static int call_begin(struct call *call)
 {
+    MDB_envinfo info;
+    /* Reads the meta pages before LMDB does so with its writer's mutex locked, which SIGBUS would leave locked. */
+    int code = mdb_env_info(call->env, &info);
+    if (code)
+        return code;
     return mdb_txn_begin(call->env, NULL, 0, &call->txn->mdb);
 }
 

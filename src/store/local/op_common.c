@@ -126,7 +126,8 @@ void op_wcc(struct op *op, unsigned which, const struct inode *inode)
     wcc_after(op->wcc[which], &op->tree, inode);
 }
 
-int op_dir(struct op *op, struct meta_txn *t, unsigned which, const struct store_object *o, struct inode *dir)
+int op_dir(struct op *op, struct meta_txn *t, unsigned which, const struct store_object *o,
+           struct inode *dir)
 {
     int rc = op_inode(t, o, dir);
     if (rc)

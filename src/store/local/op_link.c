@@ -67,7 +67,10 @@ int local_link(struct store *s, const struct store_cred *c, const struct store_o
 {
     struct link_op k = {
         .op = {.check = link_check, .put = link_put, .wcc = {dir_wcc}},
-        .object = o, .dir_object = dir, .name = name, .attr = attr,
+        .object = o,
+        .dir_object = dir,
+        .name = name,
+        .attr = attr,
     };
     if (attr)
         memset(attr, 0, sizeof(*attr));

@@ -78,8 +78,8 @@ static int make_check(struct op *op, struct meta_txn *t)
 }
 
 /* Owner, group and mode of a new inode in this directory. */
-static void make_owned(const struct store_cred *c, const struct store_make *how, const struct inode *dir,
-                       struct inode *made)
+static void make_owned(const struct store_cred *c, const struct store_make *how,
+                       const struct inode *dir, struct inode *made)
 {
     const struct store_setattr *attr = &how->attr;
     made->uid = attr->set & STORE_SET_UID && c->uid == 0 ? attr->uid : c->uid;
@@ -109,7 +109,10 @@ static void make_inode(struct make_op *m, struct meta_txn *t, uint64_t change)
         .generation = 1, /* inode numbers are not used again */
         .nlink = how->type == STORE_DIR ? 2 : 1,
         .type = (uint8_t)how->type,
-        .atime = t->now, .mtime = t->now, .ctime = t->now, .btime = t->now,
+        .atime = t->now,
+        .mtime = t->now,
+        .ctime = t->now,
+        .btime = t->now,
     };
     make_owned(m->op.cred, how, &m->dir, made);
     if (how->type == STORE_BLK || how->type == STORE_CHR) {
@@ -174,7 +177,9 @@ int local_make(struct store *s, const struct store_cred *c, const struct store_o
 {
     struct make_op m = {
         .op = {.check = make_check, .put = make_put, .wcc = {dir_wcc}},
-        .dir_object = dir, .name = name, .how = how,
+        .dir_object = dir,
+        .name = name,
+        .how = how,
     };
     struct store_attr made;
     int rc;

@@ -5,7 +5,7 @@
 
 enum {
     ROOT_GENERATION = 1,
-    LOOKUP_TRIES = 16,       /* an entry whose inode has gone by the time it is read */
+    LOOKUP_TRIES = 16,        /* an entry whose inode has gone by the time it is read */
     META_BYTES_A_FILE = 1024, /* to tell how many files there is still room for */
 };
 
@@ -20,8 +20,8 @@ int local_root(struct store *s, uint32_t tree, struct store_object *out)
 }
 
 /* The object's inode and, from it, its attributes. */
-static int get(struct store *s, const struct store_object *o, struct tree *tree, struct inode *inode,
-               struct store_attr *attr)
+static int get(struct store *s, const struct store_object *o, struct tree *tree,
+               struct inode *inode, struct store_attr *attr)
 {
     int rc = meta_tree(local_of(s), o->tree, tree);
     if (!rc)
@@ -45,8 +45,8 @@ int local_commit(struct store *s, const struct store_object *o, struct store_att
 
 /* ---- lookup ---- */
 
-static int find_entry(struct local *l, const struct inode *dir, uint32_t tree, struct store_name name,
-                      uint64_t *ino, uint32_t *generation)
+static int find_entry(struct local *l, const struct inode *dir, uint32_t tree,
+                      struct store_name name, uint64_t *ino, uint32_t *generation)
 {
     struct meta_txn *t;
     struct entry entry;
@@ -124,8 +124,8 @@ int local_lookup(struct store *s, const struct store_cred *c, const struct store
 
 /* ---- */
 
-int local_access(struct store *s, const struct store_cred *c, const struct store_object *o, uint32_t want,
-                 uint32_t *granted, struct store_attr *attr)
+int local_access(struct store *s, const struct store_cred *c, const struct store_object *o,
+                 uint32_t want, uint32_t *granted, struct store_attr *attr)
 {
     struct tree tree;
     struct inode inode;
@@ -135,8 +135,8 @@ int local_access(struct store *s, const struct store_cred *c, const struct store
     return rc;
 }
 
-int local_readlink(struct store *s, const struct store_cred *c, const struct store_object *o, char *target,
-                   uint32_t *length, struct store_attr *attr)
+int local_readlink(struct store *s, const struct store_cred *c, const struct store_object *o,
+                   char *target, uint32_t *length, struct store_attr *attr)
 {
     struct local *l = local_of(s);
     struct tree tree;

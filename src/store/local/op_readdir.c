@@ -4,9 +4,11 @@
 #include "store/local/ops_private.h"
 
 enum {
-    COOKIE_DOT = 1, COOKIE_DOTDOT = 2,
+    COOKIE_DOT = 1,
+    COOKIE_DOTDOT = 2,
     SLOT_FIRST = 3, /* the low byte of a position */
-    BATCH_FIRST = 32, BATCH_MOST = 128,
+    BATCH_FIRST = 32,
+    BATCH_MOST = 128,
     CHECK_EVERY = 32, /* entries between two looks at the clock */
     TXN_MOST_NS = 3000000,
 };
@@ -46,10 +48,16 @@ static int txn_renew(struct listing *d)
 }
 
 static bool hand_out(struct listing *d, struct store_name name, uint64_t cookie,
-                     const struct store_object *object, enum store_type type, const struct store_attr *attr)
+                     const struct store_object *object, enum store_type type,
+                     const struct store_attr *attr)
 {
     struct store_entry out = {
-        .name = name, .fileid = object->ino, .cookie = cookie, .object = *object, .type = type, .attr = attr,
+        .name = name,
+        .fileid = object->ino,
+        .cookie = cookie,
+        .object = *object,
+        .type = type,
+        .attr = attr,
     };
     if (!d->each(d->arg, &out))
         return false;
@@ -57,8 +65,8 @@ static bool hand_out(struct listing *d, struct store_name name, uint64_t cookie,
     return true;
 }
 
-static bool hand_out_dir(struct listing *d, const char *name, uint64_t cookie, const struct inode *inode,
-                         bool attributes)
+static bool hand_out_dir(struct listing *d, const char *name, uint64_t cookie,
+                         const struct inode *inode, bool attributes)
 {
     struct store_name as = {.bytes = name, .length = (uint32_t)strlen(name)};
     struct store_object object;
@@ -166,7 +174,8 @@ static bool batch_hand_out(struct listing *d, const struct batch *b)
         const struct item *item = &b->items[i];
         const struct entry *e = &item->entry;
         struct store_name name = {.bytes = e->name, .length = e->length};
-        struct store_object object = {.tree = d->tree.id, .generation = e->generation, .ino = e->ino};
+        struct store_object object = {
+            .tree = d->tree.id, .generation = e->generation, .ino = e->ino};
         struct store_attr attr;
         if (item->there)
             attr_from_inode(&d->tree, &item->inode, &attr);

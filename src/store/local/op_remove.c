@@ -7,7 +7,8 @@ enum { SMALL_CHUNKS = 8 };
 
 /* ---- inodes that lose a link ---- */
 
-int victim_find(struct op *op, struct meta_txn *t, uint64_t dir, struct store_name name, struct victim *v)
+int victim_find(struct op *op, struct meta_txn *t, uint64_t dir, struct store_name name,
+                struct victim *v)
 {
     v->orphaned = v->small = false;
     int rc = meta_entry(t, op->tree.id, dir, name, &v->entry);
@@ -28,7 +29,8 @@ static bool is_last(const struct victim *v)
 }
 
 /* Of a chunk record only the number is of interest here, and the rest is large. */
-static int next_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t from, uint64_t *chunk)
+static int next_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t from,
+                      uint64_t *chunk)
 {
     struct chunk_map map;
     return meta_chunk_next(t, tree, ino, from, chunk, &map);
@@ -93,7 +95,8 @@ static int remove_at_once(struct op *op, struct meta_txn *t, struct victim *v)
 }
 
 /* Another link becomes the first, which the inode itself names. */
-static int lose_link(struct op *op, struct meta_txn *t, struct inode *inode, uint64_t dir, uint64_t position)
+static int lose_link(struct op *op, struct meta_txn *t, struct inode *inode, uint64_t dir,
+                     uint64_t position)
 {
     if (inode->parent != dir || inode->position != position)
         return meta_del_link(t, op->tree.id, inode->ino, dir, position);
@@ -208,7 +211,10 @@ int local_rmdir(struct store *s, const struct store_cred *c, const struct store_
                 struct store_name name, struct store_wcc *dir_wcc)
 {
     struct remove_op r = {
-        .op = {.wcc = {dir_wcc}}, .dir_object = dir, .name = name, .directory = true,
+        .op = {.wcc = {dir_wcc}},
+        .dir_object = dir,
+        .name = name,
+        .directory = true,
     };
     return remove_run(&r, s, c);
 }

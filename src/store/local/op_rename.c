@@ -51,7 +51,8 @@ static int dirs_check(struct rename_op *r, struct meta_txn *t)
         rc = name_check(r->to);
     if (rc)
         return rc;
-    if (name_is_dot(r->from) || name_is_dotdot(r->from) || name_is_dot(r->to) || name_is_dotdot(r->to))
+    if (name_is_dot(r->from) || name_is_dotdot(r->from) || name_is_dot(r->to) ||
+        name_is_dotdot(r->to))
         return -EINVAL;
     rc = perm_dir(op->cred, &r->from_dir, PERM_EXEC);
     return rc ? rc : perm_dir(op->cred, &r->to_dir, PERM_EXEC);
@@ -179,7 +180,10 @@ int local_rename(struct store *s, const struct store_cred *c, const struct store
 {
     struct rename_op r = {
         .op = {.check = rename_check, .put = rename_put, .wcc = {from_wcc, to_wcc}},
-        .from_object = from_dir, .to_object = to_dir, .from = from, .to = to,
+        .from_object = from_dir,
+        .to_object = to_dir,
+        .from = from,
+        .to = to,
     };
     int rc = op_begin(&r.op, s, c, from_dir->tree);
     if (rc)

@@ -94,7 +94,8 @@ static int setattr_put(struct op *op, struct meta_txn *t)
     uint64_t change = meta_next_change(t);
     int rc = 0;
     if (s->set->set & STORE_SET_SIZE) {
-        rc = data_truncate_apply(t, op->tree.id, inode, s->set->size, change, &s->tail, &s->background);
+        rc = data_truncate_apply(t, op->tree.id, inode, s->set->size, change, &s->tail,
+                                 &s->background);
         if (rc)
             return rc;
         inode->mode = perm_mode_after_write(op->cred, inode);
@@ -130,11 +131,14 @@ static int setattr_once(struct setattr_op *s)
 }
 
 int local_setattr(struct store *st, const struct store_cred *c, const struct store_object *o,
-                  const struct store_setattr *set, const struct store_time *guard, struct store_wcc *wcc)
+                  const struct store_setattr *set, const struct store_time *guard,
+                  struct store_wcc *wcc)
 {
     struct setattr_op s = {
         .op = {.check = setattr_check, .put = setattr_put, .wcc = {wcc}},
-        .object = o, .set = set, .guard = guard,
+        .object = o,
+        .set = set,
+        .guard = guard,
     };
     int rc = op_begin(&s.op, st, c, o->tree);
     if (rc)

@@ -32,7 +32,8 @@ bool perm_group(const struct store_cred *c, uint32_t gid);
 int perm_dir(const struct store_cred *c, const struct inode *dir, unsigned want);
 /* -EPERM when `dir` is sticky and c owns neither it nor the inode that is to leave it. */
 int perm_sticky(const struct store_cred *c, const struct inode *dir, const struct inode *leaving);
-int perm_setattr(const struct store_cred *c, const struct inode *inode, const struct store_setattr *set);
+int perm_setattr(const struct store_cred *c, const struct inode *inode,
+                 const struct store_setattr *set);
 /* ACCESS3's bits as the mode grants them. */
 uint32_t perm_access(const struct store_cred *c, const struct inode *inode, bool read_only);
 
@@ -75,7 +76,8 @@ int op_run(struct op *op);
 /* Within a check: the inode's present state as both before and after. */
 void op_wcc(struct op *op, unsigned which, const struct inode *inode);
 /* Within a check: a directory that is to be changed: -ENOTDIR, -EROFS; fills wcc[which]. */
-int op_dir(struct op *op, struct meta_txn *t, unsigned which, const struct store_object *o, struct inode *dir);
+int op_dir(struct op *op, struct meta_txn *t, unsigned which, const struct store_object *o,
+           struct inode *dir);
 /* A transaction saw a reference to an inode that is not there. */
 int op_dangling(int rc);
 
@@ -90,7 +92,8 @@ struct victim {
 };
 
 /* The entry and its inode.  -ENOENT. */
-int victim_find(struct op *op, struct meta_txn *t, uint64_t dir, struct store_name name, struct victim *v);
+int victim_find(struct op *op, struct meta_txn *t, uint64_t dir, struct store_name name,
+                struct victim *v);
 /* May the cred take it out of dir? -EACCES, -EPERM. */
 int victim_may_leave(struct op *op, const struct inode *dir, const struct victim *v);
 /* A directory must be empty (-ENOTEMPTY); for a last link `small` is found out. */

@@ -57,11 +57,13 @@ int perm_dir(const struct store_cred *c, const struct inode *dir, unsigned want)
 
 int perm_sticky(const struct store_cred *c, const struct inode *dir, const struct inode *leaving)
 {
-    bool may = !(dir->mode & S_ISVTX) || c->uid == 0 || c->uid == dir->uid || c->uid == leaving->uid;
+    bool may =
+        !(dir->mode & S_ISVTX) || c->uid == 0 || c->uid == dir->uid || c->uid == leaving->uid;
     return may ? 0 : -EPERM;
 }
 
-int perm_setattr(const struct store_cred *c, const struct inode *inode, const struct store_setattr *set)
+int perm_setattr(const struct store_cred *c, const struct inode *inode,
+                 const struct store_setattr *set)
 {
     if (c->uid == 0)
         return 0;

@@ -52,21 +52,26 @@ void writer_commit_failed(struct writer *w, struct group *g)
     w->undecided = g;
     if (env_is_usable(w->local))
         decide(w, false);
+    else
+        w->probe_at = 0; /* readers cannot begin either: at once */
 }
 
+/* *found: the undecided group is on disk. */
 static int reopen(struct writer *w, bool *found)
 {
     uint64_t last;
-    *found = false;
+    *found = w->undecided;
     if (env_is_usable(w->local))
         return 0;
     int error = meta_reopen(w->local, &last);
     if (error)
         return error;
     log_notice("writer", "the metadata has been opened again");
-    *found = w->undecided && last == group_txn_id(w->undecided);
+    *found = w->undecided && last >= group_txn_id(w->undecided);
     if (w->undecided && !*found)
         decide(w, false);
+    if (!w->undecided) /* what is newer than the last group are probes */
+        atomic_store(&w->local->meta->published, last);
     return 0;
 }
 
@@ -93,19 +98,28 @@ static int probe_commit(struct writer *w, bool found)
     return 0;
 }
 
-void writer_probe(struct writer *w)
+static int probe(struct writer *w, const char **what)
 {
     bool found;
+    *what = "opening the metadata again";
     int error = reopen(w, &found);
-    const char *what = "opening the metadata again";
-    if (!error) {
-        what = "a probe of the segments";
-        error = seg_probe(w->local);
-    }
-    if (!error) {
-        what = "a probe of the metadata";
-        error = probe_commit(w, found);
-    }
+    if (error)
+        return error;
+    *what = "a probe of the segments";
+    error = seg_probe(w->local);
+    if (error)
+        return error;
+    *what = "a probe of the metadata";
+    error = probe_commit(w, found);
+    if (error && reopen(w, &found)) /* so that reads go on meanwhile */
+        log_error("writer", "the metadata cannot be opened again");
+    return error;
+}
+
+void writer_probe(struct writer *w)
+{
+    const char *what;
+    int error = probe(w, &what);
     if (error) {
         writer_freeze(w, what, error);
         return;

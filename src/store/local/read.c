@@ -45,14 +45,15 @@ static int add_inline(struct read *r, const struct chunk_map *map, const struct 
         if (!copy)
             return -ENOMEM;
         memcpy(copy, map->bytes + span->from, length);
-        error = slices_add(r->data, (struct slice){copy, length, cache_scratch_release, r->l->cache});
+        error =
+            slices_add(r->data, (struct slice){copy, length, cache_scratch_release, r->l->cache});
     }
     return error ? error : slices_add_zero(r->data, span->to - span->from - length);
 }
 
 /* The run of blocks of one kind at byte `at` of the span's chunk: its bytes inside the span. */
-static uint32_t span_run(const struct chunk_map *map, const struct span *span, uint32_t at, place_t *place,
-                         unsigned *blocks)
+static uint32_t span_run(const struct chunk_map *map, const struct span *span, uint32_t at,
+                         place_t *place, unsigned *blocks)
 {
     unsigned block = at / BLOCK, last = (span->to + BLOCK - 1) / BLOCK;
     *blocks = chunk_map_run(map, block, last - block, place);
@@ -62,7 +63,8 @@ static uint32_t span_run(const struct chunk_map *map, const struct span *span, u
 
 /* ---- all in RAM ---- */
 
-static int add_frames(struct read *r, place_t place, unsigned blocks, uint32_t skip, uint32_t length)
+static int add_frames(struct read *r, place_t place, unsigned blocks, uint32_t skip,
+                      uint32_t length)
 {
     while (length) {
         struct frame *frame;
@@ -73,8 +75,8 @@ static int add_frames(struct read *r, place_t place, unsigned blocks, uint32_t s
         uint32_t bytes = found * BLOCK - skip;
         if (bytes > length)
             bytes = length;
-        int error = slices_add(r->data, (struct slice){frame_data(r->l->cache, frame, place) + skip, bytes,
-                                                       frame_release, frame});
+        int error = slices_add(r->data, (struct slice){frame_data(r->l->cache, frame, place) + skip,
+                                                       bytes, frame_release, frame});
         if (error)
             return error;
         place += found;
@@ -88,7 +90,7 @@ static int add_frames(struct read *r, place_t place, unsigned blocks, uint32_t s
 static int fast_span(struct read *r, const struct span *span)
 {
     struct chunk_map map;
-    int error = meta_get_chunk(r->l, r->o->tree, r->inode, span->chunk, &map);
+    int error = meta_get_extents(r->l, r->o->tree, r->inode, span->chunk, &map);
     if (error == -ENOENT)
         return slices_add_zero(r->data, span->to - span->from);
     if (error)
@@ -99,7 +101,8 @@ static int fast_span(struct read *r, const struct span *span)
         place_t place;
         unsigned blocks;
         uint32_t length = span_run(&map, span, at, &place, &blocks);
-        error = place ? add_frames(r, place, blocks, at % BLOCK, length) : slices_add_zero(r->data, length);
+        error = place ? add_frames(r, place, blocks, at % BLOCK, length)
+                      : slices_add_zero(r->data, length);
         at += length;
     }
     return error;
@@ -233,7 +236,8 @@ static int slow_judge(struct slow *s)
                 for (unsigned b = 0; f->result == SL_ECORRUPT && b < f->count; b++) {
                     if (block_crc(f->data + (size_t)b * BLOCK) == f->crc[b])
                         continue;
-                    int moved = data_moved(r->l, r->o->tree, r->o->ino, span->chunk, at / BLOCK + b, f->place + b);
+                    int moved = data_moved(r->l, r->o->tree, r->o->ino, span->chunk, at / BLOCK + b,
+                                           f->place + b);
                     if (moved <= 0)
                         return moved ? moved : -EIO;
                 }
@@ -275,7 +279,8 @@ static int read_slow(struct read *r)
 
 /* ---- shared ---- */
 
-int data_moved(struct local *l, uint32_t tree, uint64_t ino, uint64_t chunk, unsigned block, place_t place)
+int data_moved(struct local *l, uint32_t tree, uint64_t ino, uint64_t chunk, unsigned block,
+               place_t place)
 {
     struct meta_txn *t;
     struct inode inode;
@@ -296,14 +301,15 @@ int data_moved(struct local *l, uint32_t tree, uint64_t ino, uint64_t chunk, uns
     static _Atomic long logged;
     metric_add(METRIC_crc_errors, 1);
     if (log_ratelimit(&logged))
-        log_error("data", "tree %u, inode %llu, block %llu: what is at %llx does not match its checksum", tree,
-                  (unsigned long long)ino, (unsigned long long)(chunk * CHUNK_BLOCKS + block),
+        log_error("data",
+                  "tree %u, inode %llu, block %llu: what is at %llx does not match its checksum",
+                  tree, (unsigned long long)ino, (unsigned long long)(chunk * CHUNK_BLOCKS + block),
                   (unsigned long long)place);
     return 0;
 }
 
-int data_old_block(struct local *l, uint32_t tree, uint64_t ino, uint64_t chunk, unsigned block, place_t place,
-                   uint32_t crc, uint8_t *to)
+int data_old_block(struct local *l, uint32_t tree, uint64_t ino, uint64_t chunk, unsigned block,
+                   place_t place, uint32_t crc, uint8_t *to)
 {
     int error = fetch_block(l, place, crc, to);
     if (error != SL_ECORRUPT)
@@ -312,7 +318,19 @@ int data_old_block(struct local *l, uint32_t tree, uint64_t ino, uint64_t chunk,
     return moved < 0 ? moved : moved ? SL_EREFUSED : -EIO;
 }
 
-static int check_object(const struct store_cred *c, const struct store_object *o, const struct inode *inode)
+/* Step by step for all of them, so that the processor waits for their memory at once and not one by one. */
+void data_expect(struct store *s, const struct store_range *ranges, unsigned count)
+{
+    struct local *l = local_of(s);
+    place_t places[STORE_EXPECT_MOST];
+    if (count > STORE_EXPECT_MOST)
+        count = STORE_EXPECT_MOST;
+    meta_expect(l, ranges, count, places);
+    cache_expect(l->cache, places, count);
+}
+
+static int check_object(const struct store_cred *c, const struct store_object *o,
+                        const struct inode *inode)
 {
     if (inode->generation != o->generation || !inode->nlink)
         return -ESTALE;
@@ -323,8 +341,9 @@ static int check_object(const struct store_cred *c, const struct store_object *o
     return perm_read(c, inode);
 }
 
-int data_read(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
-              uint32_t length, struct slice_list *data, bool *eof, struct store_attr *attr)
+int data_read(struct store *s, const struct store_cred *c, const struct store_object *o,
+              uint64_t offset, uint32_t length, struct slice_list *data, bool *eof,
+              struct store_attr *attr)
 {
     struct local *l = local_of(s);
     struct tree tree;

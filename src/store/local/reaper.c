@@ -9,10 +9,12 @@ enum kind { ORPHANS = 1, CUTS = 2, VERSIONS = 4, FREED = 8, COMPACT = 16, EVERYT
 
 enum {
     TREES_MOST = 64,
-    BACKLOG_HIGH = 64, POLITE_MS = 10, /* waits that long at most before a step when many others wait */
-    FREED_EVERY_MS = 1000,             /* until then neighbours add up */
+    BACKLOG_HIGH = 64,
+    POLITE_MS = 10,        /* waits that long at most before a step when many others wait */
+    FREED_EVERY_MS = 1000, /* until then neighbours add up */
     FREED_NAP_MS = 20,
-    RETRY_MS = 500, RETRY_NAP_MS = 50,
+    RETRY_MS = 500,
+    RETRY_NAP_MS = 50,
 };
 
 struct waiter {
@@ -24,19 +26,19 @@ struct waiter {
 
 struct reaper {
     struct local *local;
-    atomic_uint pending;             /* enum kind: what may have work */
+    atomic_uint pending; /* enum kind: what may have work */
     atomic_uint told_orphans, told_cuts;
     struct cut_cursor cut;
-    uint64_t freed_since;            /* the last pass over the free list */
+    uint64_t freed_since; /* the last pass over the free list */
 
     pthread_mutex_t lock;
     pthread_cond_t ended;
     struct coro *coro;
     bool sleeping, stop, has_ended;
-    uint32_t trees[TREES_MOST];      /* that may have orphans */
+    uint32_t trees[TREES_MOST]; /* that may have orphans */
     unsigned tree_count;
-    bool all_trees;                  /* any may: they are gone through by number */
-    uint32_t all_from;               /* the last one seen */
+    bool all_trees;    /* any may: they are gone through by number */
+    uint32_t all_from; /* the last one seen */
     struct waiter *waiters;
 };
 
@@ -350,7 +352,7 @@ static int round_of_steps(struct reaper *r)
         enum kind kind;
         int (*step)(struct reaper *r, bool *more);
     } steps[] = {
-        {CUTS, do_cuts}, {ORPHANS, do_orphans}, {VERSIONS, do_versions},
+        {CUTS, do_cuts},   {ORPHANS, do_orphans}, {VERSIONS, do_versions},
         {FREED, do_freed}, {COMPACT, do_compact},
     };
     unsigned work = atomic_exchange(&r->pending, 0), left = 0;
@@ -396,7 +398,8 @@ static void sleep_until_told(struct reaper *r)
 static void sleep_after(struct reaper *r, int error)
 {
     if (error != SL_EFROZEN)
-        log_warning("reaper", "background work failed and will be tried again: %s", sl_strerror(error));
+        log_warning("reaper", "background work failed and will be tried again: %s",
+                    sl_strerror(error));
     wake_waiters(r, EVERYTHING, error);
     for (unsigned ms = 0; ms < RETRY_MS && !is_stopping(r); ms += RETRY_NAP_MS)
         coro_sleep(RETRY_NAP_MS);

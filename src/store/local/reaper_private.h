@@ -1,5 +1,5 @@
-/* The steps of the reaper: each does a bounded piece of one kind of work in one mutation and says whether there is more.
- * Called by the reaper's coroutine alone; what is to be done they find in the records. */
+/* The steps of the reaper: each does a bounded piece of one kind of work in one mutation and says whether there is
+ * more.  Called by the reaper's coroutine alone; what is to be done they find in the records. */
 #ifndef SLUICE_STORE_LOCAL_REAPER_PRIVATE_H
 #define SLUICE_STORE_LOCAL_REAPER_PRIVATE_H
 

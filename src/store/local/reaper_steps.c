@@ -108,7 +108,9 @@ int reap_orphans(struct local *l, uint32_t id, bool *more)
         rc = tree.read_only ? -ENOENT : has_orphans(l, &tree);
     if (!rc) {
         struct orphan_step s = {
-            .mutation.apply = orphan_apply, .tree = id, .orphans = tree.orphans,
+            .mutation.apply = orphan_apply,
+            .tree = id,
+            .orphans = tree.orphans,
         };
         rc = writer_run(l, &s.mutation);
         *more = s.more;
@@ -124,7 +126,7 @@ struct cut_step {
     const struct cut_cursor *at;
     uint64_t from; /* where the next step goes on, in this cut: */
     struct inode_cut cut;
-    bool more;     /* of this record */
+    bool more; /* of this record */
     bool finished;
 };
 
@@ -252,7 +254,7 @@ struct freed_pass {
     struct mutation mutation;
     struct local *local;
     unsigned count, runs;
-    unsigned first, reached; /* of those to forget: this step's */
+    unsigned first, reached;        /* of those to forget: this step's */
     struct freed freed[FREED_MOST]; /* as in the records */
     struct freed run[FREED_MOST];   /* sorted, neighbours joined */
 };

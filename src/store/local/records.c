@@ -272,7 +272,7 @@ static void inline_decode(struct reader *r, struct chunk_map *out)
     memcpy(out->bytes, bytes, out->inline_length);
 }
 
-static void map_decode(struct reader *r, struct chunk_map *out)
+static void extents_decode(struct reader *r, struct chunk_map *out)
 {
     out->extent_count = (uint8_t)get(r, 1);
     if (out->extent_count > CHUNK_BLOCKS) {
@@ -291,12 +291,10 @@ static void map_decode(struct reader *r, struct chunk_map *out)
         }
         free_from = (unsigned)e->block + e->count;
     }
-    for (unsigned i = 0; i < out->extent_count; i++)
-        for (unsigned n = 0; n < out->extents[i].count; n++)
-            out->crc[out->extents[i].block + n] = (uint32_t)get(r, 4);
 }
 
-int chunk_decode(const uint8_t *bytes, size_t length, struct chunk_map *out)
+/* All but the CRCs, which the reader stands before. */
+static struct reader chunk_decode_start(const uint8_t *bytes, size_t length, struct chunk_map *out)
 {
     struct reader r = reader_start(bytes, length);
     out->kind = (uint8_t)get(&r, 1);
@@ -306,10 +304,44 @@ int chunk_decode(const uint8_t *bytes, size_t length, struct chunk_map *out)
     if (out->kind == CHUNK_INLINE)
         inline_decode(&r, out);
     else if (out->kind == CHUNK_MAP)
-        map_decode(&r, out);
+        extents_decode(&r, out);
     else
         r.broken = true;
+    return r;
+}
+
+int chunk_decode(const uint8_t *bytes, size_t length, struct chunk_map *out)
+{
+    struct reader r = chunk_decode_start(bytes, length, out);
+    for (unsigned i = 0; !r.broken && i < out->extent_count; i++)
+        for (unsigned n = 0; n < out->extents[i].count; n++)
+            out->crc[out->extents[i].block + n] = (uint32_t)get(&r, 4);
     return reader_end(&r);
+}
+
+int chunk_decode_extents(const uint8_t *bytes, size_t length, struct chunk_map *out)
+{
+    struct reader r = chunk_decode_start(bytes, length, out);
+    for (unsigned i = 0; !r.broken && i < out->extent_count; i++)
+        take(&r, out->extents[i].count * sizeof(out->crc[0]));
+    return reader_end(&r);
+}
+
+place_t chunk_record_place(const uint8_t *bytes, size_t length, unsigned block)
+{
+    if (length == 0)
+        return 0;
+    struct reader r = reader_start(bytes, length);
+    unsigned kind = (unsigned)get(&r, 1);
+    take(&r, 8); /* change */
+    unsigned extents = kind == CHUNK_MAP ? (unsigned)get(&r, 1) : 0;
+    for (unsigned i = 0; i < extents && !r.broken; i++) {
+        place_t place = get(&r, 8);
+        unsigned first = (unsigned)get(&r, 1), count = (unsigned)get(&r, 1);
+        if (block >= first && block - first < count && !r.broken)
+            return place + (block - first);
+    }
+    return 0;
 }
 
 /* ---- system ---- */

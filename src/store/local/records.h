@@ -26,6 +26,11 @@ int entry_decode(const uint8_t *bytes, size_t length, uint64_t position, struct 
 size_t chunk_encode(const struct chunk_map *map, uint64_t change, uint8_t *to);
 int chunk_decode(const uint8_t *bytes, size_t length, struct chunk_map *out);
 
+/* The same without the CRCs, which out does not get. */
+int chunk_decode_extents(const uint8_t *bytes, size_t length, struct chunk_map *out);
+/* The place of one block, straight from the record; 0: it has none, or the record is no good. */
+place_t chunk_record_place(const uint8_t *bytes, size_t length, unsigned block);
+
 struct tree_record {
     uint64_t version, root, orphans, fsid, size_limit;
     uint32_t id, props_length;

@@ -12,7 +12,8 @@
 
 enum { RECORD_BYTES = 12 };
 static const char record_prefix[] = "segment/";
-static const char number_key[] = "segments"; /* the highest number ever recorded: they are never used again */
+static const char number_key[] =
+    "segments"; /* the highest number ever recorded: they are never used again */
 
 /* ---- the table ---- */
 
@@ -203,7 +204,8 @@ void seg_account(struct meta_txn *t, place_t place, unsigned blocks, int delta)
     if (!seg) {
         seg = seg_get(st, place_segment(place));
         if (!seg) {
-            log_error("segment", "a record names %08" PRIx32 ", which is not there", place_segment(place));
+            log_error("segment", "a record names %08" PRIx32 ", which is not there",
+                      place_segment(place));
             return;
         }
         seg->touched = true; /* and keeps the reference */
@@ -225,9 +227,11 @@ int seg_group_flush(struct meta_txn *t)
         uint8_t value[RECORD_BYTES];
         int64_t live = (int64_t)atomic_load(&seg->live) + seg->group_live;
         assert(live >= 0 && "blocks are freed once");
-        record_encode(&(struct seg_record){.tail = atomic_load(&seg->tail), .live = (uint32_t)live,
-                                           .state = atomic_load(&seg->closed) ? STATE_CLOSED : STATE_OPEN},
-                      value);
+        record_encode(
+            &(struct seg_record){.tail = atomic_load(&seg->tail),
+                                 .live = (uint32_t)live,
+                                 .state = atomic_load(&seg->closed) ? STATE_CLOSED : STATE_OPEN},
+            value);
         seg_record_key(seg->number, key);
         int error = meta_system_put(t, key, value, sizeof(value));
         if (error)
@@ -261,7 +265,8 @@ void seg_group_done(struct local *l, bool committed)
 
 /* ---- opening ---- */
 
-static int open_recorded(struct seg_store *st, uint32_t number, const struct seg_record *record, char why[256])
+static int open_recorded(struct seg_store *st, uint32_t number, const struct seg_record *record,
+                         char why[256])
 {
     char name[SEG_NAME_ROOM];
     struct stat info;
@@ -276,7 +281,8 @@ static int open_recorded(struct seg_store *st, uint32_t number, const struct seg
     }
     off_t used = (off_t)record->tail * SEG_BLOCK;
     if (info.st_size > used && ftruncate(fd, used))
-        log_warning("segment", "%s: cannot give back what lies past its end: %s", name, sl_strerror(-errno));
+        log_warning("segment", "%s: cannot give back what lies past its end: %s", name,
+                    sl_strerror(-errno));
     struct seg *seg = seg_new(number, fd, record->tail, record->tail);
     int error = seg ? seg_table_add(st, seg) : -ENOMEM;
     if (error) {
@@ -307,7 +313,8 @@ static int open_all_recorded(struct seg_store *st, char why[256])
         goto out;
     while (!(error = meta_system_next(t, record_prefix, key, value, sizeof(value), &length))) {
         struct seg_record record;
-        if (!number_parse(key + strlen(record_prefix), "", &number) || record_decode(value, length, &record)) {
+        if (!number_parse(key + strlen(record_prefix), "", &number) ||
+            record_decode(value, length, &record)) {
             snprintf(why, 256, "the record of segment %s is damaged", key);
             error = SL_ECORRUPT;
             goto out;
@@ -409,6 +416,7 @@ void seg_close(struct local *l)
     struct seg_store *st = l->segs;
     if (!st)
         return;
+    sweep_free(st->sweep);
     seg_space_close(st);
     seg_io_close(st);
     for (unsigned i = 0; st->table && i < st->table->count; i++)

@@ -94,7 +94,8 @@ static void batch_submit(struct seg_store *st, struct seg_request *first, unsign
         filled += r->iov_count;
     }
     struct io_uring_sqe *sqe = worker_sqe(&batch->op);
-    io_uring_prep_writev(sqe, first->seg->fd, batch->iov, filled, (uint64_t)place_block(first->place) * SEG_BLOCK);
+    io_uring_prep_writev(sqe, first->seg->fd, batch->iov, filled,
+                         (uint64_t)place_block(first->place) * SEG_BLOCK);
     ring_op_attach(sqe, &batch->op);
 }
 
@@ -136,11 +137,12 @@ static void queue_request(struct seg_worker *w, struct seg_request *r)
     }
 }
 
-int seg_write(struct local *l, place_t place, const struct iovec *iov, unsigned iov_count, unsigned blocks)
+int seg_write(struct local *l, place_t place, const struct iovec *iov, unsigned iov_count,
+              unsigned blocks)
 {
     struct seg_store *st = l->segs;
-    struct seg_request r = {.place = place, .iov = iov, .iov_count = iov_count, .blocks = blocks,
-                            .coro = coro_self()};
+    struct seg_request r = {
+        .place = place, .iov = iov, .iov_count = iov_count, .blocks = blocks, .coro = coro_self()};
     assert(r.coro && iov_count <= BATCH_VECTORS);
     r.seg = seg_get(st, place_segment(place));
     if (!r.seg)
@@ -181,7 +183,8 @@ static void read_submit(struct seg_read_op *op)
 int seg_read_begin(struct local *l, struct seg_read_op *op, place_t place, const struct iovec *iov,
                    unsigned iov_count, unsigned blocks)
 {
-    *op = (struct seg_read_op){.place = place, .iov = iov, .iov_count = iov_count, .blocks = blocks};
+    *op =
+        (struct seg_read_op){.place = place, .iov = iov, .iov_count = iov_count, .blocks = blocks};
     op->seg = seg_get(l->segs, place_segment(place));
     if (!op->seg)
         return -ENOENT;
@@ -218,7 +221,8 @@ int seg_read_end(struct seg_read_op *op)
     return result < 0 ? result : 0;
 }
 
-int seg_read(struct local *l, place_t place, const struct iovec *iov, unsigned iov_count, unsigned blocks)
+int seg_read(struct local *l, place_t place, const struct iovec *iov, unsigned iov_count,
+             unsigned blocks)
 {
     struct seg_read_op op;
     int error = seg_read_begin(l, &op, place, iov, iov_count, blocks);

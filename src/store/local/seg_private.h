@@ -27,6 +27,7 @@ struct seg {
     atomic_bool closed;    /* no more runs */
     _Atomic int64_t pending; /* blocks given out whose fate the writer does not know yet */
     _Atomic uint32_t live; /* blocks that committed records hold */
+    uint32_t swept_live;   /* the reaper's: what a sweep could not move; 0: none */
     /* The writer's, for the group being applied. */
     int64_t group_live, group_taken;
     bool touched;
@@ -88,6 +89,8 @@ struct seg_store {
     atomic_bool ballast_there, ballast_busy;
     _Atomic unsigned background; /* blocking jobs that run */
 
+    struct sweep *sweep; /* the reaper's */
+
     /* the writer's */
     struct seg *touched;
     uint32_t recorded_number, group_number; /* highest number that a record has used */
@@ -124,6 +127,16 @@ int seg_file_open(int dir_fd, const char *name, int flags);
 void seg_mark_dirty(struct seg_store *st, struct seg *seg);
 int seg_io_open(struct seg_store *st);
 void seg_io_close(struct seg_store *st);
+
+/* compact_sweep.c: a walk over all chunk records that moves live blocks out of some segments.  The reaper's
+ * coroutine. */
+struct sweep;
+/* `numbers` is sorted, and the sweep's from now on. */
+struct sweep *sweep_new(struct local *l, uint32_t *numbers, unsigned count);
+/* A step: 1: more to do, 0: at the end, or an error. */
+int sweep_step(struct sweep *s);
+bool sweep_has(const struct sweep *s, uint32_t number);
+void sweep_free(struct sweep *s);
 
 /* seg_space.c */
 int seg_space_open(struct seg_store *st);

@@ -15,7 +15,7 @@ enum {
     RUN_BLOCKS_MOST = 1024,
     STEP_BLOCKS_LEAST = 16,
     STEP_BLOCKS_MOST = 16384,
-    WHOLE_FACTOR = 8,  /* a segment is allocated as a whole while so many would fit */
+    WHOLE_FACTOR = 8, /* a segment is allocated as a whole while so many would fit */
     MEASURE_NS = 50000000,
     FULL_NS = 50000000, /* a full disk is not asked again sooner */
 };
@@ -147,7 +147,9 @@ static bool run_new(struct seg_store *st, unsigned blocks, bool any, struct seg_
         uint32_t want = blocks > st->run_blocks ? blocks : st->run_blocks;
         if (there >= want || (there && (any || seg->allocated == seg->capacity))) {
             uint32_t count = least(there, want);
-            *run = (struct seg_run){.seg = seg, .next = tail, .end = tail + count,
+            *run = (struct seg_run){.seg = seg,
+                                    .next = tail,
+                                    .end = tail + count,
                                     .generation = atomic_load(&st->generation)};
             atomic_fetch_add(&seg->refs, 1);
             atomic_fetch_add(&seg->pending, count);
@@ -235,7 +237,8 @@ static void growth_run(void *arg)
         create_file(g);
 }
 
-static uint32_t step_blocks(struct seg_store *st, uint32_t capacity, uint64_t free_bytes, uint32_t want)
+static uint32_t step_blocks(struct seg_store *st, uint32_t capacity, uint64_t free_bytes,
+                            uint32_t want)
 {
     uint64_t room = free_bytes > st->reserve ? (free_bytes - st->reserve) / SEG_BLOCK : 0;
     if (room >= (uint64_t)capacity * WHOLE_FACTOR)
@@ -402,7 +405,9 @@ int seg_space_open(struct seg_store *st)
     st->reserve = options->reserve_bytes;
     if (!st->reserve) {
         st->reserve = total / 50;
-        st->reserve = st->reserve < 4 * MIB ? 4 * MIB : st->reserve > 1024 * MIB ? 1024 * MIB : st->reserve;
+        st->reserve = st->reserve < 4 * MIB      ? 4 * MIB
+                      : st->reserve > 1024 * MIB ? 1024 * MIB
+                                                 : st->reserve;
     }
     st->ballast_bytes = total / 100 < 64 * MIB ? total / 100 : 64 * MIB;
     st->run_blocks = capacity_blocks(st) / 64;
@@ -422,7 +427,8 @@ void seg_space_close(struct seg_store *st)
         usleep(1000);
     struct seg *seg = st->open;
     if (seg && ftruncate(seg->fd, (off_t)atomic_load(&seg->tail) * SEG_BLOCK))
-        log_warning("segment", "cannot give back the end of %08x: %s", seg->number, sl_strerror(-errno));
+        log_warning("segment", "cannot give back the end of %08x: %s", seg->number,
+                    sl_strerror(-errno));
     close_open(st);
     for (unsigned i = 0; st->workers && i < workers_count(); i++) {
         run_drop(st, &st->workers[i].main);

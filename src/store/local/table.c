@@ -7,6 +7,7 @@
 #include <string.h>
 #include <urcu.h>
 
+enum { FETCH_BYTES = 384 /* an inode, or the map of an unbroken chunk */ };
 enum { SHARDS_MOST = 64, SHARD_ENTRIES_LEAST = 16, ENTRY_OVERHEAD = 16 };
 
 struct item {
@@ -129,6 +130,20 @@ const void *rtable_get(struct rtable *t, const struct rtable_key *key, size_t *l
         atomic_store_explicit(&item->used, true, memory_order_relaxed);
     *length = item->length;
     return item->value;
+}
+
+void rtable_fetch_bucket(struct rtable *t, const struct rtable_key *key)
+{
+    uint64_t h = hash(key);
+    __builtin_prefetch(bucket_of(shard_of(t, h), h));
+}
+
+void rtable_fetch_item(struct rtable *t, const struct rtable_key *key)
+{
+    uint64_t h = hash(key);
+    const uint8_t *item = (const uint8_t *)rcu_dereference(*bucket_of(shard_of(t, h), h));
+    for (size_t at = 0; item && at < FETCH_BYTES; at += 64)
+        __builtin_prefetch(item + at);
 }
 
 uint64_t rtable_ticket(struct rtable *t, const struct rtable_key *key)

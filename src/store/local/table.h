@@ -19,6 +19,11 @@ void rtable_free(struct rtable *t);
 /* The value, valid within the caller's RCU read section, or NULL. */
 const void *rtable_get(struct rtable *t, const struct rtable_key *key, size_t *length);
 
+/* For a rtable_get() soon: brings its bucket into the processor's cache; then, from that, its entry.  The second
+ * within an RCU read section. */
+void rtable_fetch_bucket(struct rtable *t, const struct rtable_key *key);
+void rtable_fetch_item(struct rtable *t, const struct rtable_key *key);
+
 /* To fill after a miss: take a ticket before the read transaction begins, then fill with what it saw. */
 uint64_t rtable_ticket(struct rtable *t, const struct rtable_key *key);
 void rtable_fill(struct rtable *t, const struct rtable_key *key, uint64_t ticket, const void *value,

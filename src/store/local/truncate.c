@@ -108,7 +108,9 @@ static int survey_edge(struct cutting *c, const struct data_tail *tail)
     if (c->map.kind == CHUNK_INLINE)
         return needed ? SL_EREFUSED : 0;
     place_t place = within % BLOCK ? chunk_place(&c->map, within / BLOCK) : 0;
-    if (place ? !needed || tail->chunk != chunk || tail->block != within / BLOCK || tail->from != place : needed)
+    if (place ? !needed || tail->chunk != chunk || tail->block != within / BLOCK ||
+                    tail->from != place
+              : needed)
         return SL_EREFUSED;
     return 0;
 }
@@ -116,8 +118,9 @@ static int survey_edge(struct cutting *c, const struct data_tail *tail)
 static int put_or_delete(struct cutting *c, uint64_t chunk, bool empty)
 {
     int64_t delta = 0;
-    int error = empty ? meta_del_chunk(c->t, c->tree, c->inode->ino, chunk, &delta)
-                      : meta_put_chunk(c->t, c->tree, c->inode->ino, chunk, &c->map, c->change, &delta);
+    int error =
+        empty ? meta_del_chunk(c->t, c->tree, c->inode->ino, chunk, &delta)
+              : meta_put_chunk(c->t, c->tree, c->inode->ino, chunk, &c->map, c->change, &delta);
     c->delta += delta;
     return error;
 }
@@ -168,10 +171,14 @@ static int delete_behind(struct cutting *c)
     return error == -ENOENT ? 0 : error;
 }
 
-int data_truncate_apply(struct meta_txn *t, uint32_t tree, struct inode *inode, uint64_t new_size, uint64_t change,
-                        const struct data_tail *tail, bool *background)
+int data_truncate_apply(struct meta_txn *t, uint32_t tree, struct inode *inode, uint64_t new_size,
+                        uint64_t change, const struct data_tail *tail, bool *background)
 {
-    struct cutting c = {.t = t, .tree = tree, .inode = inode, .new_size = new_size, .change = change,
+    struct cutting c = {.t = t,
+                        .tree = tree,
+                        .inode = inode,
+                        .new_size = new_size,
+                        .change = change,
                         .keep = new_size / STORE_CHUNK + (new_size % STORE_CHUNK != 0)};
     *background = false;
     if (new_size >= inode->size) {

@@ -9,6 +9,7 @@
 #include "store/local/data_private.h"
 #include "store/local/fetch.h"
 #include "store/local/ops.h"
+#include "store/local/ops_private.h"
 #include "store/local/seg.h"
 
 enum {
@@ -50,8 +51,9 @@ struct write {
     uint64_t offset, end;
     const uint8_t *bytes;
     struct store_wcc *wcc;
+    bool too_far; /* past the largest file */
 
-    uint64_t first;  /* block of the file */
+    uint64_t first; /* block of the file */
     unsigned blocks;
     struct run runs[RUNS_MOST];
     unsigned run_count;
@@ -65,7 +67,7 @@ struct write {
     uint64_t inline_change; /* from the record with this change */
     place_t extra;          /* that block 0, when it is not one of the write's own; 0: none */
     uint32_t extra_crc;
-    uint8_t *old[2];        /* of the edges; allocated with their first use */
+    uint8_t *old[2]; /* of the edges; allocated with their first use */
     struct chunk_map maps[DATA_CHUNKS_MOST];
 };
 
@@ -96,15 +98,14 @@ static int apply_begin(struct write *w, struct meta_txn *t, struct tree *tree, s
     return error ? error : check_inode(w, tree, inode);
 }
 
-static int apply_end(struct write *w, struct meta_txn *t, const struct tree *tree, struct inode *inode,
-                     int64_t delta, uint64_t change)
+static int apply_end(struct write *w, struct meta_txn *t, const struct tree *tree,
+                     struct inode *inode, int64_t delta, uint64_t change)
 {
     inode->blocks = (uint64_t)((int64_t)inode->blocks + delta);
     inode->mode = perm_mode_after_write(w->c, inode);
     if (w->end > inode->size)
         inode->size = w->end;
-    inode->mtime = inode->ctime = t->now;
-    inode->change = change;
+    inode_modified(inode, t->now, change);
     int error = meta_put_inode(t, w->o->tree, inode);
     if (!error && w->wcc)
         wcc_after(w->wcc, tree, inode);
@@ -170,7 +171,8 @@ static int apply_map(struct write *w, struct meta_txn *t, const struct inode *in
         chunk_map_clear(map);
     for (unsigned i = 0; i < w->edge_count; i++) {
         const struct edge *e = &w->edges[i];
-        if (e->block / CHUNK_BLOCKS == chunk && chunk_place(map, e->block % CHUNK_BLOCKS) != e->from)
+        if (e->block / CHUNK_BLOCKS == chunk &&
+            chunk_place(map, e->block % CHUNK_BLOCKS) != e->from)
             return SL_EREFUSED;
     }
     return 0;
@@ -180,14 +182,16 @@ static void map_new_blocks(const struct write *w, uint64_t chunk, struct chunk_m
 {
     unsigned from, to;
     chunk_part(w, chunk, &from, &to);
-    unsigned offset = (unsigned)(chunk * CHUNK_BLOCKS + from - w->first); /* of `from` in the write */
+    unsigned offset =
+        (unsigned)(chunk * CHUNK_BLOCKS + from - w->first); /* of `from` in the write */
     unsigned end = offset + (to - from);
     for (unsigned i = 0; i < w->run_count; i++) {
         const struct run *run = &w->runs[i];
         unsigned a = run->first > offset ? run->first : offset;
         unsigned b = run->first + run->count < end ? run->first + run->count : end;
         if (a < b)
-            chunk_map_set(map, from + (a - offset), b - a, run->place + (a - run->first), w->crc + a);
+            chunk_map_set(map, from + (a - offset), b - a, run->place + (a - run->first),
+                          w->crc + a);
     }
     if (chunk == 0 && w->extra)
         chunk_map_set(map, 0, 1, w->extra, &w->extra_crc);
@@ -298,7 +302,8 @@ static int merge_edges(struct write *w, const struct inode *inode)
         e->old = old_buffer(w, i);
         if (!e->old)
             return -ENOMEM;
-        error = data_old_block(w->l, w->o->tree, w->o->ino, chunk, block, e->from, map->crc[block], e->old);
+        error = data_old_block(w->l, w->o->tree, w->o->ino, chunk, block, e->from, map->crc[block],
+                               e->old);
         if (error)
             return error;
     }
@@ -519,6 +524,8 @@ static int attempt(struct write *w)
         error = meta_tree(w->l, w->o->tree, &tree);
     if (!error)
         error = check_inode(w, &tree, &inode);
+    if (!error && w->too_far)
+        error = -EFBIG; /* what the object is comes first */
     if (error || w->offset == w->end)
         return error;
     error = stays_inline(w, &inode);
@@ -538,15 +545,16 @@ static int run(struct write *w)
     return error == SL_EREFUSED ? SL_EDELAY : error;
 }
 
-int data_write(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
-               const void *bytes, uint32_t length, struct store_wcc *wcc)
+int data_write(struct store *s, const struct store_cred *c, const struct store_object *o,
+               uint64_t offset, const void *bytes, uint32_t length, struct store_wcc *wcc)
 {
     if (!coro_self())
         return SL_EWAIT;
     if (wcc)
         wcc->has_before = wcc->has_after = false;
-    if (offset > STORE_FILE_MAX || length > STORE_FILE_MAX - offset)
-        return -EFBIG;
+    bool too_far = offset > STORE_FILE_MAX || length > STORE_FILE_MAX - offset;
+    if (too_far)
+        offset = length = 0;
     if (length > STORE_IO_MAX)
         return -EINVAL;
     struct local *l = local_of(s);
@@ -558,6 +566,7 @@ int data_write(struct store *s, const struct store_cred *c, const struct store_o
     w->l = l;
     w->c = c;
     w->o = o;
+    w->too_far = too_far;
     w->offset = offset;
     w->end = offset + length;
     w->bytes = bytes;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <urcu.h>
 
-#include "base/thread.h"
+#include "sluice/base_thread.h"
 #include "store/local/reaper.h"
 #include "store/local/seg.h"
 #include "store/local/writer_private.h"

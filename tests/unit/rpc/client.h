@@ -150,8 +150,8 @@ static const struct rpc_procedure test_procedures[P_COUNT] = {
     [P_WEAK] = {"WEAK", do_weak, false},
 };
 static const struct rpc_version test_versions[] = {
-    {VERSION_LOW, test_procedures, 1},
-    {VERSION, test_procedures, P_COUNT},
+    {.version = VERSION_LOW, .procedures = test_procedures, .count = 1},
+    {.version = VERSION, .procedures = test_procedures, .count = P_COUNT},
 };
 static const struct rpc_program test_program = {PROGRAM, "test", test_versions, 2};
 

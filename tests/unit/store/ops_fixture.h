@@ -27,7 +27,8 @@ struct pool {
 };
 
 static const struct store_cred root_cred = {.uid = 0, .gid = 0};
-static const struct store_cred alice = {.uid = 1000, .gid = 1000, .group_count = 1, .groups = {2000}};
+static const struct store_cred alice = {
+    .uid = 1000, .gid = 1000, .group_count = 1, .groups = {2000}};
 static const struct store_cred bob = {.uid = 1001, .gid = 1001};
 
 struct call {
@@ -84,8 +85,13 @@ static inline void pool_open(struct pool *p)
 {
     char why[256] = "";
     struct store_options options = {
-        .pool = p->path, .cache_bytes = 16 << 20, .inode_entries = 1000, .map_entries = 1000,
-        .name_entries = 1000, .map_size = 4ull << 30, .segment_bytes = 64 << 20,
+        .pool = p->path,
+        .cache_bytes = 16 << 20,
+        .inode_entries = 1000,
+        .map_entries = 1000,
+        .name_entries = 1000,
+        .map_size = 4ull << 30,
+        .segment_bytes = 64 << 20,
     };
     int rc = store_local_open(&options, &p->s, why);
     if (rc)
@@ -100,7 +106,8 @@ static inline int call_tree_create(struct call *k)
 static inline uint32_t pool_tree(struct pool *p, uint64_t limit)
 {
     uint32_t id = 0;
-    assert_int_equal(call(p, (struct call){.run = call_tree_create, .offset = limit, .number = &id}), 0);
+    assert_int_equal(
+        call(p, (struct call){.run = call_tree_create, .offset = limit, .number = &id}), 0);
     return id;
 }
 
@@ -166,12 +173,18 @@ static inline int call_lookup(struct call *k)
     return k->s->ops->lookup(k->s, k->c, k->o, k->name, k->out, k->attr, k->attr2);
 }
 
-static inline int t_lookup(struct pool *p, const struct store_cred *c, const struct store_object *dir,
-                           const char *name, struct store_object *out)
+static inline int t_lookup(struct pool *p, const struct store_cred *c,
+                           const struct store_object *dir, const char *name,
+                           struct store_object *out)
 {
     struct store_attr attr, dir_attr;
-    return call(p, (struct call){.run = call_lookup, .c = c, .o = dir, .name = named(name), .out = out,
-                                 .attr = &attr, .attr2 = &dir_attr});
+    return call(p, (struct call){.run = call_lookup,
+                                 .c = c,
+                                 .o = dir,
+                                 .name = named(name),
+                                 .out = out,
+                                 .attr = &attr,
+                                 .attr2 = &dir_attr});
 }
 
 static inline int call_access(struct call *k)
@@ -179,12 +192,15 @@ static inline int call_access(struct call *k)
     return k->s->ops->access(k->s, k->c, k->o, 63, k->number, k->attr);
 }
 
-static inline uint32_t access_of(struct pool *p, const struct store_cred *c, const struct store_object *o)
+static inline uint32_t access_of(struct pool *p, const struct store_cred *c,
+                                 const struct store_object *o)
 {
     uint32_t granted = 0;
     struct store_attr attr;
     assert_int_equal(
-        call(p, (struct call){.run = call_access, .c = c, .o = o, .number = &granted, .attr = &attr}), 0);
+        call(p,
+             (struct call){.run = call_access, .c = c, .o = o, .number = &granted, .attr = &attr}),
+        0);
     return granted;
 }
 
@@ -193,11 +209,16 @@ static inline int call_readlink(struct call *k)
     return k->s->ops->readlink(k->s, k->c, k->o, k->bytes, k->number, k->attr);
 }
 
-static inline int t_readlink(struct pool *p, const struct store_object *o, char *target, uint32_t *length)
+static inline int t_readlink(struct pool *p, const struct store_object *o, char *target,
+                             uint32_t *length)
 {
     struct store_attr attr;
-    return call(p, (struct call){.run = call_readlink, .c = &root_cred, .o = o, .bytes = target,
-                                 .number = length, .attr = &attr});
+    return call(p, (struct call){.run = call_readlink,
+                                 .c = &root_cred,
+                                 .o = o,
+                                 .bytes = target,
+                                 .number = length,
+                                 .attr = &attr});
 }
 
 static inline int call_setattr(struct call *k)
@@ -205,17 +226,20 @@ static inline int call_setattr(struct call *k)
     return k->s->ops->setattr(k->s, k->c, k->o, k->set, k->guard, k->wcc);
 }
 
-static inline int t_setattr(struct pool *p, const struct store_cred *c, const struct store_object *o,
-                            struct store_setattr set, struct store_wcc *wcc)
+static inline int t_setattr(struct pool *p, const struct store_cred *c,
+                            const struct store_object *o, struct store_setattr set,
+                            struct store_wcc *wcc)
 {
     struct store_wcc unused;
-    return call(p, (struct call){.run = call_setattr, .c = c, .o = o, .set = &set,
-                                 .wcc = wcc ? wcc : &unused});
+    return call(p,
+                (struct call){
+                    .run = call_setattr, .c = c, .o = o, .set = &set, .wcc = wcc ? wcc : &unused});
 }
 
 static inline int t_truncate(struct pool *p, const struct store_object *o, uint64_t size)
 {
-    return t_setattr(p, &root_cred, o, (struct store_setattr){.set = STORE_SET_SIZE, .size = size}, NULL);
+    return t_setattr(p, &root_cred, o, (struct store_setattr){.set = STORE_SET_SIZE, .size = size},
+                     NULL);
 }
 
 static inline int t_chmod(struct pool *p, const struct store_cred *c, const struct store_object *o,
@@ -236,32 +260,45 @@ static inline int call_make(struct call *k)
     return k->s->ops->make(k->s, k->c, k->o, k->name, k->how, k->out, k->attr, k->wcc);
 }
 
-static inline int t_make_as(struct pool *p, const struct store_cred *c, const struct store_object *dir,
-                            const char *name, const struct store_make *how, struct store_object *out,
+static inline int t_make_as(struct pool *p, const struct store_cred *c,
+                            const struct store_object *dir, const char *name,
+                            const struct store_make *how, struct store_object *out,
                             struct store_wcc *wcc)
 {
     struct store_attr attr = {0};
     struct store_wcc unused;
-    return call(p, (struct call){.run = call_make, .c = c, .o = dir, .name = named(name), .how = how,
-                                 .out = out, .attr = &attr, .wcc = wcc ? wcc : &unused});
+    return call(p, (struct call){.run = call_make,
+                                 .c = c,
+                                 .o = dir,
+                                 .name = named(name),
+                                 .how = how,
+                                 .out = out,
+                                 .attr = &attr,
+                                 .wcc = wcc ? wcc : &unused});
 }
 
 static inline int t_make(struct pool *p, const struct store_cred *c, const struct store_object *dir,
-                         const char *name, enum store_type type, uint32_t mode, struct store_object *out)
+                         const char *name, enum store_type type, uint32_t mode,
+                         struct store_object *out)
 {
     struct store_object unused;
     struct store_make how = {
-        .type = type, .how = STORE_MAKE_GUARDED, .attr = {.set = STORE_SET_MODE, .mode = mode},
-        .target = named("target"), .rdev_major = 8, .rdev_minor = 1,
+        .type = type,
+        .how = STORE_MAKE_GUARDED,
+        .attr = {.set = STORE_SET_MODE, .mode = mode},
+        .target = named("target"),
+        .rdev_major = 8,
+        .rdev_minor = 1,
     };
     return t_make_as(p, c, dir, name, &how, out ? out : &unused, NULL);
 }
 
-static inline struct store_object made(struct pool *p, const struct store_object *dir, const char *name,
-                                       enum store_type type)
+static inline struct store_object made(struct pool *p, const struct store_object *dir,
+                                       const char *name, enum store_type type)
 {
     struct store_object o = {0};
-    assert_int_equal(t_make(p, &root_cred, dir, name, type, type == STORE_DIR ? 0777 : 0666, &o), 0);
+    assert_int_equal(t_make(p, &root_cred, dir, name, type, type == STORE_DIR ? 0777 : 0666, &o),
+                     0);
     return o;
 }
 
@@ -271,12 +308,17 @@ static inline int call_remove(struct call *k)
                    : k->s->ops->remove(k->s, k->c, k->o, k->name, k->wcc);
 }
 
-static inline int t_remove_as(struct pool *p, const struct store_cred *c, const struct store_object *dir,
-                              const char *name, bool directory, struct store_wcc *wcc)
+static inline int t_remove_as(struct pool *p, const struct store_cred *c,
+                              const struct store_object *dir, const char *name, bool directory,
+                              struct store_wcc *wcc)
 {
     struct store_wcc unused;
-    return call(p, (struct call){.run = call_remove, .c = c, .o = dir, .name = named(name),
-                                 .flag = directory, .wcc = wcc ? wcc : &unused});
+    return call(p, (struct call){.run = call_remove,
+                                 .c = c,
+                                 .o = dir,
+                                 .name = named(name),
+                                 .flag = directory,
+                                 .wcc = wcc ? wcc : &unused});
 }
 
 static inline int t_remove(struct pool *p, const struct store_object *dir, const char *name)
@@ -294,15 +336,22 @@ static inline int call_rename(struct call *k)
     return k->s->ops->rename(k->s, k->c, k->o, k->name, k->o2, k->name2, k->wcc, k->wcc2);
 }
 
-static inline int t_rename_as(struct pool *p, const struct store_cred *c, const struct store_object *from_dir,
-                              const char *from, const struct store_object *to_dir, const char *to,
+static inline int t_rename_as(struct pool *p, const struct store_cred *c,
+                              const struct store_object *from_dir, const char *from,
+                              const struct store_object *to_dir, const char *to,
                               struct store_wcc wcc[2])
 {
     struct store_wcc unused[2];
     if (!wcc)
         wcc = unused;
-    return call(p, (struct call){.run = call_rename, .c = c, .o = from_dir, .name = named(from),
-                                 .o2 = to_dir, .name2 = named(to), .wcc = wcc, .wcc2 = wcc + 1});
+    return call(p, (struct call){.run = call_rename,
+                                 .c = c,
+                                 .o = from_dir,
+                                 .name = named(from),
+                                 .o2 = to_dir,
+                                 .name2 = named(to),
+                                 .wcc = wcc,
+                                 .wcc2 = wcc + 1});
 }
 
 static inline int t_rename(struct pool *p, const struct store_object *from_dir, const char *from,
@@ -321,8 +370,13 @@ static inline int t_link(struct pool *p, const struct store_cred *c, const struc
 {
     struct store_attr attr;
     struct store_wcc wcc;
-    return call(p, (struct call){.run = call_link, .c = c, .o = o, .o2 = dir, .name = named(name),
-                                 .attr = &attr, .wcc = &wcc});
+    return call(p, (struct call){.run = call_link,
+                                 .c = c,
+                                 .o = o,
+                                 .o2 = dir,
+                                 .name = named(name),
+                                 .attr = &attr,
+                                 .wcc = &wcc});
 }
 
 static inline int call_write(struct call *k)
@@ -334,8 +388,13 @@ static inline int t_write(struct pool *p, const struct store_cred *c, const stru
                           uint64_t offset, const void *bytes, uint32_t length)
 {
     struct store_wcc wcc;
-    return call(p, (struct call){.run = call_write, .c = c, .o = o, .offset = offset, .bytes = (void *)bytes,
-                                 .length = length, .wcc = &wcc});
+    return call(p, (struct call){.run = call_write,
+                                 .c = c,
+                                 .o = o,
+                                 .offset = offset,
+                                 .bytes = (void *)bytes,
+                                 .length = length,
+                                 .wcc = &wcc});
 }
 
 static inline int call_read(struct call *k)
@@ -358,21 +417,37 @@ static inline int t_read(struct pool *p, const struct store_cred *c, const struc
 {
     bool eof;
     struct store_attr attr;
-    return call(p, (struct call){.run = call_read, .c = c, .o = o, .offset = offset, .bytes = bytes,
-                                 .length = length, .number = got, .eof = &eof, .attr = &attr});
+    return call(p, (struct call){.run = call_read,
+                                 .c = c,
+                                 .o = o,
+                                 .offset = offset,
+                                 .bytes = bytes,
+                                 .length = length,
+                                 .number = got,
+                                 .eof = &eof,
+                                 .attr = &attr});
 }
 
 static inline int call_readdir(struct call *k)
 {
-    return k->s->ops->readdir(k->s, k->c, k->o, k->offset, k->flag, k->each, k->arg, k->eof, k->attr);
+    return k->s->ops->readdir(k->s, k->c, k->o, k->offset, k->flag, k->each, k->arg, k->eof,
+                              k->attr);
 }
 
-static inline int t_readdir(struct pool *p, const struct store_cred *c, const struct store_object *dir,
-                            uint64_t cookie, bool attributes, store_entry_fn *each, void *arg, bool *eof)
+static inline int t_readdir(struct pool *p, const struct store_cred *c,
+                            const struct store_object *dir, uint64_t cookie, bool attributes,
+                            store_entry_fn *each, void *arg, bool *eof)
 {
     struct store_attr attr;
-    return call(p, (struct call){.run = call_readdir, .c = c, .o = dir, .offset = cookie,
-                                 .flag = attributes, .each = each, .arg = arg, .eof = eof, .attr = &attr});
+    return call(p, (struct call){.run = call_readdir,
+                                 .c = c,
+                                 .o = dir,
+                                 .offset = cookie,
+                                 .flag = attributes,
+                                 .each = each,
+                                 .arg = arg,
+                                 .eof = eof,
+                                 .attr = &attr});
 }
 
 static inline int call_usage(struct call *k)
@@ -383,7 +458,8 @@ static inline int call_usage(struct call *k)
 static inline struct store_usage usage_of(struct pool *p, uint32_t tree)
 {
     struct store_usage usage = {0};
-    assert_int_equal(call(p, (struct call){.run = call_usage, .number = &tree, .usage = &usage}), 0);
+    assert_int_equal(call(p, (struct call){.run = call_usage, .number = &tree, .usage = &usage}),
+                     0);
     return usage;
 }
 

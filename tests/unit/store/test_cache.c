@@ -77,7 +77,8 @@ static void only_valid_blocks_are_found(void **state)
     place_t base = 3 << PLACE_BITS | 160;
     struct frame *f = cache_get(local.cache, base + 4, FRAME_LARGE), *found;
     assert_non_null(f);
-    assert_ptr_equal(frame_data(local.cache, f, base + 4), frame_data(local.cache, f, base) + 4 * BLOCK);
+    assert_ptr_equal(frame_data(local.cache, f, base + 4),
+                     frame_data(local.cache, f, base) + 4 * BLOCK);
     assert_int_equal(cache_find(local.cache, base + 4, 1, &found), 0);
     cache_publish(f, frame_mask(local.cache, f, base + 4, 3));
     assert_int_equal(cache_find(local.cache, base + 4, 12, &found), 3);
@@ -135,7 +136,8 @@ static void pinned_frames_stay_and_the_rest_goes_on(void **state)
     struct frame *pinned[64];
     unsigned count = 0;
     place_t place = 1 << PLACE_BITS;
-    while (count < 64 && (pinned[count] = cache_get(local.cache, place + count * FRAME_BLOCKS, FRAME_LARGE)))
+    while (count < 64 &&
+           (pinned[count] = cache_get(local.cache, place + count * FRAME_BLOCKS, FRAME_LARGE)))
         count++;
     assert_int_equal(count, 16);
     assert_false(put(2 << PLACE_BITS, FRAME_SMALL));

@@ -34,7 +34,8 @@ static void assert_is(const struct chunk_map *map, const place_t *places, const 
             continue;
         const struct extent *before = e - 1;
         assert_true(before->block + before->count <= e->block);
-        assert_false(before->block + before->count == e->block && before->place + before->count == e->place);
+        assert_false(before->block + before->count == e->block &&
+                     before->place + before->count == e->place);
     }
 }
 
@@ -69,7 +70,8 @@ static void random_edits_agree_with_a_model(void **state)
                 chunk_map_cut(&map, block);
                 memset(places + block, 0, (CHUNK_BLOCKS - block) * sizeof(*places));
             } else {
-                place_t place = (place_t)(1 + below(2)) << PLACE_BITS | (below(2) ? block : below(200));
+                place_t place =
+                    (place_t)(1 + below(2)) << PLACE_BITS | (below(2) ? block : below(200));
                 for (unsigned i = 0; i < count; i++) {
                     new_crc[i] = below(1u << 30);
                     places[block + i] = place + i;
@@ -82,7 +84,8 @@ static void random_edits_agree_with_a_model(void **state)
             count = 1 + below(CHUNK_BLOCKS - block);
             place_t place;
             assert_int_equal(chunk_map_used(&map, block, count), used(places, block, count));
-            assert_int_equal(chunk_map_run(&map, block, count, &place), run_of(places, block, count));
+            assert_int_equal(chunk_map_run(&map, block, count, &place),
+                             run_of(places, block, count));
             assert_int_equal(place, places[block]);
         }
     }

@@ -31,10 +31,14 @@ static void fill(uint8_t *bytes, uint32_t length)
 static uint32_t random_length(void)
 {
     switch (below(4)) {
-    case 0: return below(40);
-    case 1: return below(3000);
-    case 2: return below(20000);
-    default: return below(STORE_IO_MAX + 1);
+    case 0:
+        return below(40);
+    case 1:
+        return below(3000);
+    case 2:
+        return below(20000);
+    default:
+        return below(STORE_IO_MAX + 1);
     }
 }
 
@@ -48,8 +52,8 @@ static uint32_t random_offset(const struct model *m)
     return offset > FILE_MOST - STORE_IO_MAX ? FILE_MOST - STORE_IO_MAX : offset;
 }
 
-static void check_read(struct pool *p, const struct store_object *o, const struct model *m, uint32_t offset,
-                       uint32_t length)
+static void check_read(struct pool *p, const struct store_object *o, const struct model *m,
+                       uint32_t offset, uint32_t length)
 {
     uint32_t got = 0, want = offset < m->size ? m->size - offset : 0;
     if (want > length)
@@ -60,7 +64,8 @@ static void check_read(struct pool *p, const struct store_object *o, const struc
         uint32_t i = 0;
         while (buffer[i] == m->bytes[offset + i])
             i++;
-        fail_msg("byte %u of a file of %u: %02x, not %02x", offset + i, m->size, buffer[i], m->bytes[offset + i]);
+        fail_msg("byte %u of a file of %u: %02x, not %02x", offset + i, m->size, buffer[i],
+                 m->bytes[offset + i]);
     }
 }
 
@@ -179,7 +184,8 @@ static void tiny_files_take_no_blocks(void **state)
 static void other_objects_are_refused(void **state)
 {
     struct pool *p = *state;
-    struct store_object link = made(p, &p->root, "link", STORE_LNK), old = made(p, &p->root, "old", STORE_REG);
+    struct store_object link = made(p, &p->root, "link", STORE_LNK),
+                        old = made(p, &p->root, "old", STORE_REG);
     uint8_t bytes[10] = {0};
     uint32_t got;
     assert_int_equal(t_write(p, &root_cred, &p->root, 0, bytes, 10), -EISDIR);
@@ -279,7 +285,8 @@ static void write_some(void *arg)
     struct store_wcc wcc;
     for (unsigned round = 1; round <= ROUNDS; round++) {
         memset(bytes, (int)(me * 10 + round % 10 + 1), EACH);
-        if (crowd->s->ops->write(crowd->s, &root_cred, &crowd->o, (uint64_t)me * crowd->stride, bytes, EACH, &wcc))
+        if (crowd->s->ops->write(crowd->s, &root_cred, &crowd->o, (uint64_t)me * crowd->stride,
+                                 bytes, EACH, &wcc))
             atomic_fetch_add(&crowd->failed, 1);
     }
     atomic_fetch_sub(&crowd->left, 1);
@@ -332,7 +339,8 @@ static void churn_write(void *arg)
         mine = mine * UINT64_C(6364136223846793005) + 1442695040888963407u;
         unsigned block = (unsigned)(mine >> 33) % 200, count = 1 + (unsigned)(mine >> 50) % 64;
         memset(bytes, 1 + (int)(mine >> 40) % 255, (size_t)count * BLOCK);
-        if (c->s->ops->write(c->s, &root_cred, &c->o, (uint64_t)block * BLOCK, bytes, count * BLOCK, &wcc))
+        if (c->s->ops->write(c->s, &root_cred, &c->o, (uint64_t)block * BLOCK, bytes, count * BLOCK,
+                             &wcc))
             atomic_fetch_add(&c->bad, 1);
     }
     free(bytes);
@@ -386,7 +394,8 @@ static void emptied_segments_are_removed(void **state)
     struct store_object o = made(p, &p->root, "big", STORE_REG);
     fill(buffer, STORE_IO_MAX);
     for (unsigned i = 0; i < 200; i++)
-        assert_int_equal(t_write(p, &root_cred, &o, (uint64_t)i * STORE_IO_MAX, buffer, STORE_IO_MAX), 0);
+        assert_int_equal(
+            t_write(p, &root_cred, &o, (uint64_t)i * STORE_IO_MAX, buffer, STORE_IO_MAX), 0);
     p->s->ops->status(p->s, &status);
     uint64_t full = status.segments;
     assert_true(full >= 3);
@@ -402,14 +411,18 @@ static void emptied_segments_are_removed(void **state)
 static int tests(void)
 {
     const struct CMUnitTest list[] = {
-        cmocka_unit_test_setup_teardown(random_changes_agree_with_a_model, pool_setup, pool_teardown),
-        cmocka_unit_test_setup_teardown(holes_read_as_zeroes_up_to_the_largest_size, pool_setup, pool_teardown),
+        cmocka_unit_test_setup_teardown(random_changes_agree_with_a_model, pool_setup,
+                                        pool_teardown),
+        cmocka_unit_test_setup_teardown(holes_read_as_zeroes_up_to_the_largest_size, pool_setup,
+                                        pool_teardown),
         cmocka_unit_test_setup_teardown(tiny_files_take_no_blocks, pool_setup, pool_teardown),
         cmocka_unit_test_setup_teardown(other_objects_are_refused, pool_setup, pool_teardown),
         cmocka_unit_test_setup_teardown(a_volume_has_its_limit, pool_setup, pool_teardown),
         cmocka_unit_test_setup_teardown(a_flipped_bit_is_an_error, pool_setup, pool_teardown),
-        cmocka_unit_test_setup_teardown(writers_of_one_block_do_not_lose_bytes, pool_setup, pool_teardown),
-        cmocka_unit_test_setup_teardown(readers_see_whole_writes_while_blocks_are_freed, pool_setup, pool_teardown),
+        cmocka_unit_test_setup_teardown(writers_of_one_block_do_not_lose_bytes, pool_setup,
+                                        pool_teardown),
+        cmocka_unit_test_setup_teardown(readers_see_whole_writes_while_blocks_are_freed, pool_setup,
+                                        pool_teardown),
         cmocka_unit_test_setup_teardown(emptied_segments_are_removed, pool_setup, pool_teardown),
     };
     return cmocka_run_group_tests(list, NULL, NULL);

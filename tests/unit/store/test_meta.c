@@ -399,6 +399,26 @@ static void a_deleted_tree_leaves_nothing(void **state)
         assert_int_equal(records_in(all[i]), 0);
 }
 
+static int put_and_remove_tree(struct meta_txn *t, void *arg)
+{
+    struct inode inode = {.ino = 999, .type = STORE_REG, .generation = 1};
+    meta_put_inode(t, tree, &inode);
+    return group_set_tree(t, tree, NULL);
+}
+
+static int get_999(void *arg)
+{
+    struct inode inode;
+    return meta_get_inode(l, tree, 999, &inode);
+}
+
+static void a_tree_takes_what_its_last_group_wrote_along(void **state)
+{
+    tree = new_tree();
+    assert_int_equal(mutate(put_and_remove_tree, NULL), 0);
+    assert_int_equal(worker_call(worker_at(0), get_999, NULL), -ESTALE);
+}
+
 /* ---- a disk that does not answer ---- */
 
 /* What LMDB had just allocated when SIGBUS took it out of a call is lost. */
@@ -440,6 +460,22 @@ static void a_bus_error_is_an_io_error(void **state)
     assert_true(mutate(put_many, NULL) < 0);
 }
 
+static void data_without_metadata_is_refused(void **state)
+{
+    char why[256], from[128], to[128];
+    struct store *s;
+    struct store_options options = {.pool = pool_path, .cache_bytes = 4 << 20};
+    fixture_close();
+    snprintf(from, sizeof(from), "%s/meta", pool_path);
+    snprintf(to, sizeof(to), "%s/elsewhere", pool_path);
+    assert_int_equal(rename(from, to), 0);
+    snprintf(from, sizeof(from), "%s/data/00000001.seg", pool_path);
+    close(open(from, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(store_local_open(&options, &s, why), SL_ECORRUPT);
+    assert_non_null(strstr(why, "no metadata"));
+    assert_int_equal(access(from, F_OK), 0);
+}
+
 static void pools_are_told_from_other_directories(void **state)
 {
     char why[256], path[128];
@@ -471,6 +507,8 @@ int main(void)
         EACH(system_records_are_listed_by_prefix),
         EACH(links_are_listed_and_targets_kept),
         EACH(a_deleted_tree_leaves_nothing),
+        EACH(a_tree_takes_what_its_last_group_wrote_along),
+        EACH(data_without_metadata_is_refused),
         EACH(pools_are_told_from_other_directories),
         EACH(a_bus_error_is_an_io_error),
     };

@@ -5,7 +5,7 @@
 static void makes_every_type(void **state)
 {
     struct pool *p = *state;
-    static const enum store_type types[] = {STORE_REG, STORE_DIR, STORE_BLK, STORE_CHR,
+    static const enum store_type types[] = {STORE_REG, STORE_DIR,  STORE_BLK, STORE_CHR,
                                             STORE_LNK, STORE_SOCK, STORE_FIFO};
     for (unsigned i = 0; i < 7; i++) {
         char name[8];
@@ -41,7 +41,10 @@ static void refuses_bad_names(void **state)
     long_name[255] = 0;
     assert_int_equal(t_make(p, &root_cred, &p->root, long_name, STORE_REG, 0, &o), 0);
     assert_int_equal(t_lookup(p, &root_cred, &p->root, long_name, &o), 0);
-    static const struct { const char *name; int make, remove, rmdir, rename; } table[] = {
+    static const struct {
+        const char *name;
+        int make, remove, rmdir, rename;
+    } table[] = {
         {"", -EINVAL, -EINVAL, -EINVAL, -EINVAL},
         {"a/b", -EINVAL, -EINVAL, -EINVAL, -EINVAL},
         {".", -EEXIST, -EISDIR, -EINVAL, -EINVAL},
@@ -59,8 +62,13 @@ static void refuses_bad_names(void **state)
     }
     struct store_name nul = {.bytes = "a\0b", .length = 3};
     struct store_attr attr;
-    assert_int_equal(call(p, (struct call){.run = call_lookup, .c = &root_cred, .o = &p->root, .name = nul,
-                                           .out = &o, .attr = &attr}), -EINVAL);
+    assert_int_equal(call(p, (struct call){.run = call_lookup,
+                                           .c = &root_cred,
+                                           .o = &p->root,
+                                           .name = nul,
+                                           .out = &o,
+                                           .attr = &attr}),
+                     -EINVAL);
 }
 
 static void dots_lead_home(void **state)
@@ -113,7 +121,8 @@ static void create_has_three_ways(void **state)
     struct store_object plain = made(p, &p->root, "plain", STORE_REG);
     assert_int_equal(t_make_as(p, &root_cred, &p->root, "plain", &how, &again, NULL), -EEXIST);
 
-    how = (struct store_make){.type = STORE_REG, .how = STORE_MAKE_UNCHECKED,
+    how = (struct store_make){.type = STORE_REG,
+                              .how = STORE_MAKE_UNCHECKED,
                               .attr = {.set = STORE_SET_MODE, .mode = 0111}};
     assert_int_equal(t_write(p, &root_cred, &plain, 0, "hello", 5), 0);
     assert_int_equal(t_make_as(p, &root_cred, &p->root, "plain", &how, &again, NULL), 0);
@@ -159,7 +168,8 @@ static void symlinks_keep_their_target(void **state)
 static void links_count_and_move_up(void **state)
 {
     struct pool *p = *state;
-    struct store_object d = made(p, &p->root, "d", STORE_DIR), f = made(p, &p->root, "f", STORE_REG), o;
+    struct store_object d = made(p, &p->root, "d", STORE_DIR),
+                        f = made(p, &p->root, "f", STORE_REG), o;
     assert_int_equal(t_write(p, &root_cred, &f, 0, "data", 4), 0);
     assert_int_equal(t_link(p, &root_cred, &f, &d, "g"), 0);
     assert_int_equal(t_link(p, &root_cred, &f, &d, "h"), 0);
@@ -259,21 +269,24 @@ static void assert_wcc(const struct store_wcc *w, const struct store_attr *befor
     assert_true(w->has_before && w->has_after);
     assert_int_equal(w->before_size, before->size);
     assert_int_equal(w->before_change, before->change);
-    assert_true(same_time(w->before_mtime, before->mtime) && same_time(w->before_ctime, before->ctime));
+    assert_true(same_time(w->before_mtime, before->mtime) &&
+                same_time(w->before_ctime, before->ctime));
     assert_memory_equal(&w->after, after, sizeof(*after));
 }
 
 static void wcc_is_the_change_itself(void **state)
 {
     struct pool *p = *state;
-    struct store_object d = made(p, &p->root, "d", STORE_DIR), e = made(p, &p->root, "e", STORE_DIR), o;
+    struct store_object d = made(p, &p->root, "d", STORE_DIR),
+                        e = made(p, &p->root, "e", STORE_DIR), o;
     struct store_wcc w[2];
     struct store_attr b = attr_of(p, &d), b2 = attr_of(p, &e), a, a2;
     struct store_make how = {.type = STORE_REG, .how = STORE_MAKE_GUARDED};
     assert_int_equal(t_make_as(p, &root_cred, &d, "f", &how, &o, w), 0);
     a = attr_of(p, &d);
     assert_wcc(w, &b, &a);
-    assert_true(a.change > b.change && !same_time(a.mtime, b.mtime) && !same_time(a.ctime, b.ctime));
+    assert_true(a.change > b.change && !same_time(a.mtime, b.mtime) &&
+                !same_time(a.ctime, b.ctime));
     assert_int_equal(t_make_as(p, &root_cred, &d, "f", &how, &o, w), -EEXIST);
     assert_wcc(w, &a, &a);
     b = a;
@@ -289,7 +302,9 @@ static void wcc_is_the_change_itself(void **state)
     assert_wcc(w, &b2, &a2);
     assert_wcc(w + 1, &b2, &a2);
     b = attr_of(p, &o);
-    assert_int_equal(t_setattr(p, &root_cred, &o, (struct store_setattr){.set = STORE_SET_SIZE, .size = 9}, w), 0);
+    assert_int_equal(
+        t_setattr(p, &root_cred, &o, (struct store_setattr){.set = STORE_SET_SIZE, .size = 9}, w),
+        0);
     a = attr_of(p, &o);
     assert_wcc(w, &b, &a);
     assert_int_equal(t_remove_as(p, &root_cred, &e, "g", false, w), 0);
@@ -307,12 +322,17 @@ static void wcc_is_the_change_itself(void **state)
 static void setattr_sets(void **state)
 {
     struct pool *p = *state;
-    struct store_object f = made(p, &p->root, "f", STORE_REG), d = made(p, &p->root, "d", STORE_DIR);
+    struct store_object f = made(p, &p->root, "f", STORE_REG),
+                        d = made(p, &p->root, "d", STORE_DIR);
     struct store_object l = made(p, &p->root, "l", STORE_LNK);
     struct store_wcc w;
     struct store_setattr set = {
         .set = STORE_SET_MODE | STORE_SET_UID | STORE_SET_GID | STORE_SET_ATIME | STORE_SET_MTIME,
-        .mode = 04751, .uid = 7, .gid = 8, .atime = {-5, 6}, .mtime = {1ll << 35, 999999999},
+        .mode = 04751,
+        .uid = 7,
+        .gid = 8,
+        .atime = {-5, 6},
+        .mtime = {1ll << 35, 999999999},
     };
     assert_int_equal(t_setattr(p, &root_cred, &f, set, &w), 0);
     struct store_attr a = attr_of(p, &f);
@@ -324,7 +344,8 @@ static void setattr_sets(void **state)
     assert_int_equal(t_setattr(p, &root_cred, &f, set, &w), -EINVAL);
     struct store_time guard = a.ctime;
     set = (struct store_setattr){.set = STORE_SET_ATIME_NOW | STORE_SET_MTIME_NOW};
-    struct call k = {.run = call_setattr, .c = &root_cred, .o = &f, .set = &set, .guard = &guard, .wcc = &w};
+    struct call k = {
+        .run = call_setattr, .c = &root_cred, .o = &f, .set = &set, .guard = &guard, .wcc = &w};
     assert_int_equal(call(p, k), 0);
     assert_int_equal(call(p, k), SL_ENOTSYNC);
     assert_true(attr_of(p, &f).atime.seconds > 1000000000);
@@ -380,13 +401,16 @@ static void main_stack_refuses_to_wait(void **state)
     const struct store_ops *ops = p->s->ops;
     struct store_make how = {.type = STORE_REG};
     struct store_setattr set = {.set = STORE_SET_MODE};
-    assert_int_equal(ops->make(p->s, &root_cred, &p->root, named("f"), &how, &o, &attr, w), SL_EWAIT);
+    assert_int_equal(ops->make(p->s, &root_cred, &p->root, named("f"), &how, &o, &attr, w),
+                     SL_EWAIT);
     assert_int_equal(ops->setattr(p->s, &root_cred, &p->root, &set, NULL, w), SL_EWAIT);
     assert_int_equal(ops->remove(p->s, &root_cred, &p->root, named("f"), w), SL_EWAIT);
     assert_int_equal(ops->rmdir(p->s, &root_cred, &p->root, named("f"), w), SL_EWAIT);
-    assert_int_equal(ops->link(p->s, &root_cred, &p->root, &p->root, named("f"), &attr, w), SL_EWAIT);
-    assert_int_equal(ops->rename(p->s, &root_cred, &p->root, named("f"), &p->root, named("g"), w, w + 1),
+    assert_int_equal(ops->link(p->s, &root_cred, &p->root, &p->root, named("f"), &attr, w),
                      SL_EWAIT);
+    assert_int_equal(
+        ops->rename(p->s, &root_cred, &p->root, named("f"), &p->root, named("g"), w, w + 1),
+        SL_EWAIT);
 }
 
 static void limits_hold(void **state)
@@ -412,11 +436,20 @@ static int tests(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, pool_setup, pool_teardown)
     const struct CMUnitTest all[] = {
-        TEST(makes_every_type), TEST(refuses_bad_names), TEST(dots_lead_home),
-        TEST(lookup_says_what_is_wrong), TEST(create_has_three_ways), TEST(symlinks_keep_their_target),
-        TEST(links_count_and_move_up), TEST(removes_what_it_should), TEST(renames_what_it_should),
-        TEST(wcc_is_the_change_itself), TEST(setattr_sets), TEST(truncation_cuts_bytes),
-        TEST(main_stack_refuses_to_wait), TEST(limits_hold),
+        TEST(makes_every_type),
+        TEST(refuses_bad_names),
+        TEST(dots_lead_home),
+        TEST(lookup_says_what_is_wrong),
+        TEST(create_has_three_ways),
+        TEST(symlinks_keep_their_target),
+        TEST(links_count_and_move_up),
+        TEST(removes_what_it_should),
+        TEST(renames_what_it_should),
+        TEST(wcc_is_the_change_itself),
+        TEST(setattr_sets),
+        TEST(truncation_cuts_bytes),
+        TEST(main_stack_refuses_to_wait),
+        TEST(limits_hold),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
 }

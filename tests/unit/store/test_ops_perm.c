@@ -2,8 +2,8 @@
 
 /* Who may do what. */
 
-static struct store_object owned(struct pool *p, const char *name, enum store_type type, uint32_t mode,
-                                 uint32_t uid, uint32_t gid)
+static struct store_object owned(struct pool *p, const char *name, enum store_type type,
+                                 uint32_t mode, uint32_t uid, uint32_t gid)
 {
     struct store_object o = made(p, &p->root, name, type);
     assert_int_equal(t_chown(p, &root_cred, &o, uid, gid), 0);
@@ -14,7 +14,10 @@ static struct store_object owned(struct pool *p, const char *name, enum store_ty
 static void files_by_mode(void **state)
 {
     struct pool *p = *state;
-    static const struct { uint32_t mode; bool owner, group_read, group_write, other_read, other_write; } table[] = {
+    static const struct {
+        uint32_t mode;
+        bool owner, group_read, group_write, other_read, other_write;
+    } table[] = {
         {0000, true, false, false, false, false}, {0444, true, true, false, true, false},
         {0222, true, false, true, false, true},   {0111, true, true, false, true, false},
         {0060, true, true, true, false, false},   {0006, true, false, false, true, true},
@@ -27,9 +30,11 @@ static void files_by_mode(void **state)
         struct store_object o = owned(p, name, STORE_REG, table[i].mode, 1001, 2000);
         assert_int_equal(t_read(p, &bob, &o, 0, buffer, 4, &got), table[i].owner ? 0 : -EACCES);
         assert_int_equal(t_write(p, &bob, &o, 0, "x", 1), table[i].owner ? 0 : -EACCES);
-        assert_int_equal(t_read(p, &alice, &o, 0, buffer, 4, &got), table[i].group_read ? 0 : -EACCES);
+        assert_int_equal(t_read(p, &alice, &o, 0, buffer, 4, &got),
+                         table[i].group_read ? 0 : -EACCES);
         assert_int_equal(t_write(p, &alice, &o, 0, "x", 1), table[i].group_write ? 0 : -EACCES);
-        assert_int_equal(t_read(p, &carol, &o, 0, buffer, 4, &got), table[i].other_read ? 0 : -EACCES);
+        assert_int_equal(t_read(p, &carol, &o, 0, buffer, 4, &got),
+                         table[i].other_read ? 0 : -EACCES);
         assert_int_equal(t_write(p, &carol, &o, 0, "x", 1), table[i].other_write ? 0 : -EACCES);
         struct store_setattr size = {.set = STORE_SET_SIZE};
         assert_int_equal(t_setattr(p, &carol, &o, size, NULL), table[i].other_write ? 0 : -EACCES);
@@ -68,7 +73,8 @@ static bool take_any(void *arg, const struct store_entry *entry)
 static void directories_by_mode(void **state)
 {
     struct pool *p = *state;
-    struct store_object d = owned(p, "d", STORE_DIR, 0755, 1000, 1000), o, f = made(p, &d, "f", STORE_REG);
+    struct store_object d = owned(p, "d", STORE_DIR, 0755, 1000, 1000), o,
+                        f = made(p, &d, "f", STORE_REG);
     bool eof;
     assert_int_equal(t_lookup(p, &bob, &d, "f", &o), 0);
     assert_int_equal(t_make(p, &bob, &d, "g", STORE_REG, 0, &o), -EACCES);
@@ -127,7 +133,8 @@ static void changes_clear_suid(void **state)
     assert_int_equal(t_write(p, &bob, &f, 0, "x", 1), 0);
     assert_int_equal(attr_of(p, &f).mode, 0777);
     assert_int_equal(t_chmod(p, &alice, &f, 06767), 0);
-    assert_int_equal(t_setattr(p, &bob, &f, (struct store_setattr){.set = STORE_SET_SIZE}, NULL), 0);
+    assert_int_equal(t_setattr(p, &bob, &f, (struct store_setattr){.set = STORE_SET_SIZE}, NULL),
+                     0);
     assert_int_equal(attr_of(p, &f).mode, 02767);
     assert_int_equal(t_chmod(p, &alice, &f, 06777), 0);
     assert_int_equal(attr_of(p, &f).mode, 06777);
@@ -178,9 +185,14 @@ static int tests(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, pool_setup, pool_teardown)
     const struct CMUnitTest all[] = {
-        TEST(files_by_mode), TEST(access_is_honest), TEST(directories_by_mode),
-        TEST(sticky_directories_protect), TEST(setgid_directories_hand_on), TEST(changes_clear_suid),
-        TEST(attributes_belong_to_the_owner), TEST(read_only_callers_change_nothing),
+        TEST(files_by_mode),
+        TEST(access_is_honest),
+        TEST(directories_by_mode),
+        TEST(sticky_directories_protect),
+        TEST(setgid_directories_hand_on),
+        TEST(changes_clear_suid),
+        TEST(attributes_belong_to_the_owner),
+        TEST(read_only_callers_change_nothing),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
 }

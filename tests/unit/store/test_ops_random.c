@@ -3,7 +3,14 @@
 /* Random operations against a model in memory, with the pool closed and opened in between.
  * SEED=N and COUNT=N in the environment choose others. */
 
-enum { NODES = 400, NAMES = 12, CHILDREN = NAMES, SIZE_MOST = 800000, OPS = 4000, REOPEN_EVERY = 700 };
+enum {
+    NODES = 400,
+    NAMES = 12,
+    CHILDREN = NAMES,
+    SIZE_MOST = 800000,
+    OPS = 4000,
+    REOPEN_EVERY = 700
+};
 
 struct node {
     bool used;
@@ -39,7 +46,8 @@ static struct node *node_new(enum store_type type)
 {
     for (unsigned i = 0; i < NODES; i++) {
         if (!nodes[i].used) {
-            nodes[i] = (struct node){.used = true, .type = type, .nlink = type == STORE_DIR ? 2 : 1};
+            nodes[i] =
+                (struct node){.used = true, .type = type, .nlink = type == STORE_DIR ? 2 : 1};
             if (type == STORE_REG)
                 nodes[i].bytes = calloc(1, SIZE_MOST);
             return &nodes[i];
@@ -90,7 +98,8 @@ static void do_make(void)
 {
     struct node *dir = random_node(STORE_DIR);
     unsigned n = rnd(NAMES);
-    static const enum store_type types[] = {STORE_REG, STORE_REG, STORE_REG, STORE_DIR, STORE_LNK, STORE_FIFO};
+    static const enum store_type types[] = {STORE_REG, STORE_REG, STORE_REG,
+                                            STORE_DIR, STORE_LNK, STORE_FIFO};
     enum store_type type = types[rnd(6)];
     struct store_object o;
     struct node *node = dir->children[n] ? NULL : node_new(type);
@@ -112,10 +121,11 @@ static void do_remove(void)
     unsigned n = rnd(NAMES);
     struct node *child = dir->children[n];
     bool as_dir = child && rnd(10) ? child->type == STORE_DIR : rnd(2);
-    int want = !child ? -ENOENT
-               : as_dir && child->type != STORE_DIR ? -ENOTDIR
+    int want = !child                                ? -ENOENT
+               : as_dir && child->type != STORE_DIR  ? -ENOTDIR
                : !as_dir && child->type == STORE_DIR ? -EISDIR
-               : as_dir && !is_empty(child) ? -ENOTEMPTY : 0;
+               : as_dir && !is_empty(child)          ? -ENOTEMPTY
+                                                     : 0;
     assert_int_equal(t_remove_as(pool, &root_cred, &dir->o, name_of(n), as_dir, NULL), want);
     if (want)
         return;
@@ -143,7 +153,8 @@ static int rename_wanted(const struct node *from, const struct node *to, const s
 
 static void do_rename(void)
 {
-    struct node *from_dir = random_node(STORE_DIR), *to_dir = rnd(3) ? random_node(STORE_DIR) : from_dir;
+    struct node *from_dir = random_node(STORE_DIR),
+                *to_dir = rnd(3) ? random_node(STORE_DIR) : from_dir;
     unsigned n = rnd(NAMES), m = rnd(NAMES);
     struct node *from = from_dir->children[n], *to = to_dir->children[m];
     int want = rename_wanted(from, to, to_dir, from_dir != to_dir);
@@ -210,7 +221,9 @@ static void do_truncate(void)
 static void check_file(const struct node *n, uint32_t offset, uint32_t length)
 {
     static uint8_t got[SIZE_MOST];
-    uint32_t count, want = offset >= n->size ? 0 : n->size - offset < length ? n->size - offset : length;
+    uint32_t count, want = offset >= n->size           ? 0
+                           : n->size - offset < length ? n->size - offset
+                                                       : length;
     assert_int_equal(t_read(pool, &root_cred, &n->o, offset, got, length, &count), 0);
     assert_int_equal(count, want);
     assert_memory_equal(got, n->bytes + offset, want);
@@ -291,15 +304,17 @@ static void check_all(void)
     assert_int_equal(u.files_used, files);
     uint64_t used = 0;
     for (unsigned i = 0; i < NODES; i++)
-        if (nodes[i].used && nodes[i].type == STORE_REG && attr_of(pool, &nodes[i].o).used >= STORE_BLOCK)
+        if (nodes[i].used && nodes[i].type == STORE_REG &&
+            attr_of(pool, &nodes[i].o).used >= STORE_BLOCK)
             used += attr_of(pool, &nodes[i].o).used;
     assert_int_equal(u.bytes_used, used);
 }
 
 static void agrees_with_the_model(void **state)
 {
-    static void (*const ops[])(void) = {do_make, do_make, do_make, do_remove, do_rename, do_rename, do_link,
-                                        do_write, do_write, do_write, do_truncate, do_read};
+    static void (*const ops[])(void) = {do_make,   do_make,   do_make,     do_remove,
+                                        do_rename, do_rename, do_link,     do_write,
+                                        do_write,  do_write,  do_truncate, do_read};
     pool = *state;
     unsigned count = getenv("COUNT") ? (unsigned)atoi(getenv("COUNT")) : OPS;
     unsigned seed = getenv("SEED") ? (unsigned)atoi(getenv("SEED")) : 20;

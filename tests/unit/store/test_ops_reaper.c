@@ -127,8 +127,10 @@ static void cookies_are_checked(void **state)
     struct seen s = {.times = calloc(4, 1), .room = 9};
     bool eof;
     struct store_object f = made(p, &p->root, "1", STORE_REG);
-    assert_int_equal(t_readdir(p, &root_cred, &p->root, 256 + 2, false, see, &s, &eof), SL_EBADCOOKIE);
-    assert_int_equal(t_readdir(p, &root_cred, &p->root, 1ull << 63 | 3, false, see, &s, &eof), SL_EBADCOOKIE);
+    assert_int_equal(t_readdir(p, &root_cred, &p->root, 256 + 2, false, see, &s, &eof),
+                     SL_EBADCOOKIE);
+    assert_int_equal(t_readdir(p, &root_cred, &p->root, 1ull << 63 | 3, false, see, &s, &eof),
+                     SL_EBADCOOKIE);
     assert_int_equal(t_readdir(p, &root_cred, &f, 0, false, see, &s, &eof), -ENOTDIR);
     s.room = 1;
     assert_int_equal(t_readdir(p, &root_cred, &p->root, 0, false, see, &s, &eof), 0);
@@ -225,7 +227,8 @@ static void cuts_are_worked_off(void **state)
     settle(p);
     assert_int_equal(attr_of(p, &f).used, 14 * STORE_BLOCK);
     assert_int_equal(usage_of(p, p->tree).bytes_used, 14 * STORE_BLOCK);
-    assert_int_equal(t_read(p, &root_cred, &f, 12 * (uint64_t)STORE_CHUNK + 5000, bytes, 8, &got), 0);
+    assert_int_equal(t_read(p, &root_cred, &f, 12 * (uint64_t)STORE_CHUNK + 5000, bytes, 8, &got),
+                     0);
     assert_int_equal(bytes[0], 'x');
     assert_int_equal(t_truncate(p, &f, 0), 0);
     settle(p);
@@ -281,9 +284,14 @@ static int tests(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, pool_setup, pool_teardown)
     const struct CMUnitTest all[] = {
-        TEST(each_name_once), TEST(listing_goes_on_while_names_go), TEST(cookies_are_checked),
-        TEST(removed_files_give_back_their_space), TEST(renaming_over_gives_back_space),
-        TEST(cuts_are_worked_off), TEST(goes_on_after_reopening), TEST(deleted_trees_go),
+        TEST(each_name_once),
+        TEST(listing_goes_on_while_names_go),
+        TEST(cookies_are_checked),
+        TEST(removed_files_give_back_their_space),
+        TEST(renaming_over_gives_back_space),
+        TEST(cuts_are_worked_off),
+        TEST(goes_on_after_reopening),
+        TEST(deleted_trees_go),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -146,10 +146,120 @@ static void numbers_of_segments_are_not_used_again(void **state)
     assert_true(data_file(p, 8, path));
 }
 
+/* ---- compaction ---- */
+
+enum { STRIPES = 8192, STRIPE = 4 * BLOCK, STRIPERS = 48 };
+
+struct stripes {
+    struct store *s;
+    struct store_object o;
+    atomic_uint next, left, failed;
+    unsigned blocks; /* of each stripe that are written, from its first on */
+    uint32_t round;
+};
+
+static void stripe_fill(uint8_t *bytes, unsigned stripe, uint32_t round, unsigned blocks)
+{
+    for (unsigned i = 0; i < blocks * BLOCK; i += 4)
+        memcpy(bytes + i, &(uint32_t){stripe * 8191 + round * 77 + i}, 4);
+}
+
+static void write_stripes(void *arg)
+{
+    struct stripes *w = arg;
+    uint8_t *bytes = malloc(STRIPE);
+    struct store_wcc wcc;
+    unsigned i;
+    while ((i = atomic_fetch_add(&w->next, 1)) < STRIPES) {
+        stripe_fill(bytes, i, w->round, w->blocks);
+        if (w->s->ops->write(w->s, &root_cred, &w->o, (uint64_t)i * STRIPE, bytes,
+                             w->blocks * BLOCK, &wcc))
+            atomic_fetch_add(&w->failed, 1);
+    }
+    free(bytes);
+    atomic_fetch_sub(&w->left, 1);
+}
+
+static void start_stripes(struct stripes *w)
+{
+    atomic_store(&w->next, 0);
+    atomic_store(&w->left, STRIPERS);
+    for (unsigned i = 0; i < STRIPERS; i++)
+        assert_int_equal(worker_spawn(worker_at(i % workers_count()), write_stripes, w), 0);
+}
+
+static void wait_stripes(struct stripes *w)
+{
+    while (atomic_load(&w->left))
+        usleep(1000);
+    assert_int_equal(atomic_load(&w->failed), 0);
+}
+
+static void check_stripes(struct pool *p, const struct stripes *w, uint32_t first_round)
+{
+    uint8_t want[STRIPE];
+    uint32_t got;
+    for (unsigned i = 0; i < STRIPES; i++) {
+        unsigned in = i * STRIPE % STORE_IO_MAX;
+        if (!in)
+            assert_int_equal(
+                t_read(p, &root_cred, &w->o, (uint64_t)i * STRIPE, back, STORE_IO_MAX, &got), 0);
+        stripe_fill(want, i, first_round, 4);
+        stripe_fill(want, i, w->round, w->blocks);
+        assert_memory_equal(back + in, want, STRIPE);
+    }
+}
+
+static uint64_t disk_used(struct pool *p)
+{
+    char command[128];
+    unsigned long long kib = 0;
+    snprintf(command, sizeof(command), "du -sk %s/data", p->path);
+    FILE *out = popen(command, "r");
+    assert_non_null(out);
+    assert_int_equal(fscanf(out, "%llu", &kib), 1);
+    pclose(out);
+    return kib * 1024;
+}
+
+static void scattered_space_comes_back(void **state)
+{
+    struct pool *p = *state;
+    pool_close(p);
+    open_with(p, (struct store_options){.segment_bytes = 8 * MIB});
+    struct stripes w = {.s = p->s, .o = made(p, &p->root, "f", STORE_REG), .blocks = 4, .round = 1};
+    start_stripes(&w);
+    wait_stripes(&w);
+    w.blocks = 3;
+    for (w.round = 2; w.round < 4; w.round++) {
+        start_stripes(&w);
+        if (w.round == 3)
+            settle(p); /* moves blocks while they are overwritten */
+        wait_stripes(&w);
+    }
+    w.round = 3;
+    settle(p);
+    check_stripes(p, &w, 1);
+    uint64_t live = (uint64_t)STRIPES * STRIPE, used = disk_used(p);
+    print_message("    %llu MiB for %llu\n", (unsigned long long)used / MIB,
+                  (unsigned long long)live / MIB);
+    assert_true(used < 2 * live);
+    pool_close(p);
+    open_with(p, (struct store_options){.segment_bytes = 8 * MIB});
+    check_stripes(p, &w, 1);
+    assert_int_equal(t_remove(p, &p->root, "f"), 0);
+    settle(p);
+    pool_close(p);
+    open_with(p, (struct store_options){.segment_bytes = 8 * MIB});
+    settle(p);
+    assert_int_equal(worker_call(worker_at(0), compact_all, local_of(p->s)), 0);
+    assert_int_equal(seg_count(local_of(p->s)), 0);
+}
+
 /* ---- a small disk ---- */
 
 struct disk {
-    char image[64], mount[64];
+    char image[48], mount[48];
     struct pool pool;
 };
 
@@ -170,7 +280,8 @@ static bool disk_make(struct disk *d, unsigned mib)
     close(fd);
     strcpy(d->mount, "/tmp/sluice-mount-XXXXXX");
     assert_non_null(mkdtemp(d->mount));
-    snprintf(command, sizeof(command), "mkfs.ext4 -q -F -m 0 %s >/dev/null 2>&1 && mount -o loop %s %s 2>/dev/null", d->image,
+    snprintf(command, sizeof(command),
+             "mkfs.ext4 -q -F -m 0 %s >/dev/null 2>&1 && mount -o loop %s %s 2>/dev/null", d->image,
              d->image, d->mount);
     if (geteuid() != 0 || run_command(command)) {
         rmdir(d->mount);
@@ -217,7 +328,8 @@ static unsigned fill_up(struct pool *p, const char *prefix, uint32_t size)
     }
 }
 
-static void check_files(struct pool *p, const char *prefix, unsigned from, unsigned to, uint32_t size)
+static void check_files(struct pool *p, const char *prefix, unsigned from, unsigned to,
+                        uint32_t size)
 {
     for (unsigned i = from; i < to; i++) {
         char name[32];
@@ -312,7 +424,9 @@ static int tests(void)
 {
     const struct CMUnitTest list[] = {
         cmocka_unit_test_setup_teardown(a_place_is_given_out_once, pool_setup, pool_teardown),
-        cmocka_unit_test_setup_teardown(numbers_of_segments_are_not_used_again, pool_setup, pool_teardown),
+        cmocka_unit_test_setup_teardown(numbers_of_segments_are_not_used_again, pool_setup,
+                                        pool_teardown),
+        cmocka_unit_test_setup_teardown(scattered_space_comes_back, pool_setup, pool_teardown),
         cmocka_unit_test(a_full_disk_is_survived),
         cmocka_unit_test(others_may_fill_the_disk),
     };

@@ -273,6 +273,25 @@ static void a_panic_reopens_the_metadata(void **state)
     assert_int_equal(number_at("n"), 2);
 }
 
+static void reads_go_on_while_metadata_cannot_be_written(void **state)
+{
+    assert_int_equal(add_to("n"), 0);
+    atomic_store(&meta_fault, 1);
+    assert_int_equal(add_to("n"), -EIO);
+    uint64_t start = clock_monotonic_ns();
+    for (int i = 0; i < 250; i++) { /* over several probes that fail */
+        uint64_t before = clock_monotonic_ns();
+        assert_int_equal(number_at("n"), 1);
+        assert_true(clock_monotonic_ns() - before < 500000000);
+        usleep(10000);
+    }
+    assert_true(atomic_load(&l->frozen) && clock_monotonic_ns() - start > 2000000000);
+    atomic_store(&meta_fault, 0);
+    wait_thawed();
+    assert_int_equal(add_to("n"), 0);
+    assert_int_equal(number_at("n"), 2);
+}
+
 static void a_commit_that_succeeded_in_spite_of_its_error_counts(void **state)
 {
     assert_int_equal(add_to("n"), 0);
@@ -359,6 +378,7 @@ int main(void)
         EACH(a_failed_commit_freezes_until_a_probe_succeeds),
         EACH(no_space_is_said_and_freezes_nothing),
         EACH(a_panic_reopens_the_metadata),
+        EACH(reads_go_on_while_metadata_cannot_be_written),
         EACH(a_commit_that_succeeded_in_spite_of_its_error_counts),
         EACH(a_failed_sync_freezes_too),
         EACH(failures_under_load_lose_nothing_acknowledged),
