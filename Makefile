@@ -41,7 +41,8 @@ UNIT_PROGRAMS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_TESTS))
 all: $(BUILD)/sluiced $(BUILD)/sluice ## build the server and the command line
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile tests/tests.mk bench/bench.mk | expand -t 25
+	@echo "BUILD=DIR, SAN=address|thread, WERROR=0, V=1, PREFIX=DIR, DESTDIR=DIR: see the head of the Makefile"
 
 $(BUILD)/sluiced: $(SERVER_OBJECTS)
 	$(Q)echo "  LD $@"; $(CC) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS)
@@ -74,8 +75,9 @@ install: all ## install under PREFIX (default /usr/local)
 	install -m644 README.md docs/*.md conf/sluice.conf $(DESTDIR)$(PREFIX)/share/doc/sluice/
 	install -m644 conf/sluice.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 
-quickstart: deps ## build, start a server, import DATA=DIR, read it back over NFS, survive kill -9
-	@$(MAKE) --no-print-directory all $(BUILD)/tests/nfstree
+quickstart: ## build, start a server, import DATA=DIR, read it back over NFS, survive kill -9
+	@conf/deps build
+	@$(MAKE) -s --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) all $(BUILD)/tests/nfstree
 	@BUILD=$(BUILD) DATA='$(DATA)' tests/quickstart
 
 clean: ## remove all builds

@@ -284,11 +284,8 @@ class Sluice(Server):
         return numbers
 
     def counter(self, name):
-        """A counter by the last part of its name; None if the server has none."""
-        for key, value in self.metrics().items():
-            if key.split(".")[-1] == name:
-                return value
-        return None
+        """A counter by its name; None if the server has none."""
+        return self.metrics().get(f"metrics.{name}.value")
 
 
 def memory_anonymous(pid):

@@ -15,7 +15,8 @@ check-unit: all $(UNIT_PROGRAMS) ## unit tests
 
 check-nfs: all $(TREE_TOOL) ## every procedure, bad input, random histories, a big directory
 	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
-		'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
+		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
+		tests/nfs/test_hot_path.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
 		'tests/nfs/test_big_directory.py --files 20000'
 
 check-cli: all ## the command line and the server's options
@@ -32,6 +33,7 @@ check-sanitizers: ## protocol tests against a server built with ASan and UBSan
 	@$(MAKE) --no-print-directory SAN=address all
 	@tests/run SLUICE_BUILD=build-address BUILD=build-address PYTHONDONTWRITEBYTECODE=1 \
 		tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
+		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)'
 
 check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders
@@ -40,6 +42,8 @@ check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders
 soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about two hours
 	@tests/run $(TEST_ENV) 'tests/nfs/test_random_model.py --operations 100000 --restarts 20' \
 		'tests/nfs/test_big_directory.py --files 1000000 --linear' \
+		'tests/nfs/test_mutations.py --calls 500000' 'tests/nfs/test_exhaustion.py --scale 8' \
+		'tests/nfs/test_exhaustion.py --still' 'env SLUICE_ROUNDS=20 tests/nfs/test_races.py' \
 		'tests/crash/killer.py --kills 200' 'tests/crash/powerloss.py --images 2000' \
 		'tests/crash/powerloss.py --try-each' tests/crash/faults.py 'tests/kernel/run 20000 128'
 

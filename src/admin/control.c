@@ -421,6 +421,18 @@ static int make_way(const char *path, char why[256])
     return 0;
 }
 
+/* libuv calls that "permission denied". */
+static bool no_directory(const char *path)
+{
+    char dir[sizeof socket_path];
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (!slash)
+        return false;
+    slash[1] = 0;
+    return access(dir, F_OK) != 0 && errno == ENOENT;
+}
+
 int control_start(uv_loop_t *on, const char *path, char why[256])
 {
     loop = on;
@@ -435,7 +447,8 @@ int control_start(uv_loop_t *on, const char *path, char why[256])
     if (!error)
         error = uv_listen((uv_stream_t *)&listener, 128, on_connection);
     if (error) {
-        snprintf(why, 256, "the control socket %.120s cannot be made: %s", path, uv_strerror(error));
+        snprintf(why, 256, "the control socket %.120s cannot be made: %s", path,
+                 error == UV_EACCES && no_directory(path) ? "its directory is not there" : uv_strerror(error));
         return error;
     }
     snprintf(socket_path, sizeof socket_path, "%s", path);

@@ -62,13 +62,21 @@ static bool dot(const struct listed *e)
     return (e->length == 1 && e->name[0] == '.') || (e->length == 2 && e->name[0] == '.' && e->name[1] == '.');
 }
 
+static const char *type_text(unsigned type)
+{
+    static const char *const texts[] = {
+        [STORE_REG] = "file", [STORE_DIR] = "directory", [STORE_BLK] = "block", [STORE_CHR] = "char",
+        [STORE_LNK] = "link", [STORE_SOCK] = "socket", [STORE_FIFO] = "fifo"};
+    return type < sizeof texts / sizeof texts[0] && texts[type] ? texts[type] : "unknown";
+}
+
 static int send_entry(struct request *r, const struct store_object *o, const struct store_attr *a,
                       const char *name, size_t length)
 {
     struct store *s = volume_store();
     json_t *event = json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:I}", "event", "entry", "type",
-        (int)a->type, "mode", (int)a->mode, "nlink", (int)a->nlink, "major", (int)a->rdev_major, "minor",
+        "{s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:I}", "event", "entry", "type",
+        type_text(a->type), "mode", (int)a->mode, "nlink", (int)a->nlink, "major", (int)a->rdev_major, "minor",
         (int)a->rdev_minor, "uid", (json_int_t)a->uid, "gid", (json_int_t)a->gid, "size",
         (json_int_t)a->size, "mtime_ns", (int)a->mtime.nanoseconds, "mtime", (json_int_t)a->mtime.seconds);
     if (!event || protocol_put_bytes(event, "name", name, length)) {
@@ -191,7 +199,7 @@ json_t *command_cat(struct request *r)
     int error = s->ops->getattr(s, &object, &attr);
     if (!error && attr.type != STORE_REG)
         return request_error(attr.type == STORE_DIR ? -EISDIR : -ENOTSUP,
-                             "this is no regular file; sluice ls shows what it is");
+                             "this is a %s, and cat reads regular files only", type_text(attr.type));
     if (!error)
         error = send_file(r, &object);
     if (error)

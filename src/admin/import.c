@@ -345,11 +345,11 @@ static void import_coroutine(void *arg)
 
 static json_t *progress(struct import *im)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:I, s:I}", "done_bytes", (json_int_t)im->done_bytes,
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I}", "done_bytes", (json_int_t)im->done_bytes,
                      "total_bytes", (json_int_t)im->total_bytes, "done_files",
                      (json_int_t)im->done_files, "total_files", (json_int_t)im->total_files,
                      "totals_known", (int)im->totals_known, "skipped", (json_int_t)im->skipped_files,
-                     "failed", (json_int_t)im->failed_files);
+                     "skipped_bytes", (json_int_t)im->skipped_bytes, "failed", (json_int_t)im->failed_files);
 }
 
 static int send_progress(struct import *im)
@@ -435,6 +435,11 @@ static void look(void *arg)
         job->unreadable_pool = true;
 }
 
+static const char *relation(const char *dir, const char *pool)
+{
+    return strcmp(dir, pool) == 0 ? "is" : inside(pool, dir) ? "holds" : "lies in";
+}
+
 /* NULL when the directory may be imported, else the answer. */
 static json_t *check_source(struct look_job *job)
 {
@@ -450,7 +455,7 @@ static json_t *check_source(struct look_job *job)
         return request_error(-EIO, "the pool's own directory cannot be found, so it cannot be kept apart");
     if (inside(job->pool, job->real) || inside(job->real, job->pool))
         return request_error(-EINVAL, "%.400s %s the pool %.400s; import a directory outside of it",
-                             job->from, inside(job->pool, job->real) ? "holds" : "lies in", job->pool);
+                             job->from, relation(job->real, job->pool), job->pool);
     return NULL;
 }
 

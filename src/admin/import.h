@@ -63,7 +63,7 @@ struct import {
     dev_t pool_dev;
     ino_t pool_ino;
     char *from;
-    _Atomic uint64_t done_bytes, done_files, skipped_files, failed_files, total_bytes, total_files;
+    _Atomic uint64_t done_bytes, done_files, skipped_files, skipped_bytes, failed_files, total_bytes, total_files;
     _Atomic bool totals_known, scanning, cancelled;
     _Atomic int fatal; /* an error after which going on makes no sense */
     _Atomic unsigned running;

@@ -77,8 +77,10 @@ static void count(struct import *im, const struct stat *st, bool skipped)
     im->done_files++;
     if (skipped) {
         im->skipped_files++;
-        if (S_ISREG(st->st_mode))
+        if (S_ISREG(st->st_mode)) {
+            im->skipped_bytes += (uint64_t)st->st_size;
             im->done_bytes += (uint64_t)st->st_size;
+        }
     }
 }
 

@@ -220,7 +220,7 @@ static int check(const struct options *o, struct config_error *error)
     if (o->segment_size % 4096)
         return wrong(error, "segment-size: must be a multiple of 4K");
     if (o->bytes_per_connection < 2 * o->record_max)
-        return wrong(error, "bytes-per-connection must be at least twice record-max");
+        return wrong(error, "bytes-per-connection: must be at least twice record-max");
     size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
     if (o->socket && strlen(o->socket) > most)
         return wrong(error, "the control socket's path has %zu bytes and may have %zu; give a shorter one "
@@ -255,11 +255,32 @@ static int fill_in(struct options *o, struct config_error *error)
     }
     if (o->cache < 4 * MIB)
         return wrong(error, "cache: is too small; at least 4M is right");
+    char ram[32];
+    if (o->cache > options_ram())
+        return wrong(error, "cache: is more than the RAM there is, %s", size_format(options_ram(), ram));
     if (o->pool && !o->socket && asprintf(&o->socket, "%s/control.sock", o->pool) < 0) {
         o->socket = NULL;
         return -ENOMEM;
     }
     return 0;
+}
+
+/* What was found wrong after all was read begins with "KEY: "; says where that key came from. */
+static void name_source(const struct command_line *line)
+{
+    const char *text = line->error->text;
+    char copy[sizeof line->error->text];
+    for (size_t i = 0; i < options_count; i++) {
+        size_t length = strlen(options_table[i].key);
+        if (strncmp(text, options_table[i].key, length) != 0 || text[length] != ':')
+            continue;
+        snprintf(copy, sizeof copy, "%s", text);
+        if (line->texts[i])
+            wrong(line->error, "--%.480s", copy);
+        else if (line->file)
+            wrong(line->error, "%.200s: %.300s", line->file, copy);
+        return;
+    }
 }
 
 static int read_all(int argc, char **argv, struct command_line *line)
@@ -273,10 +294,13 @@ static int read_all(int argc, char **argv, struct command_line *line)
         error = config_file(options_table, options_count, line->into, line->file, line->error);
     if (!error)
         error = apply_command_line(line);
-    if (!error)
-        error = fill_in(line->into, line->error);
+    if (error)
+        return error;
+    error = fill_in(line->into, line->error);
     if (!error)
         error = check(line->into, line->error);
+    if (error)
+        name_source(line);
     if (!error && line->action == OPTIONS_RUN && (!line->into->pool || !*line->into->pool))
         error = wrong(line->error, "which pool? Say --pool DIR, or pool = DIR in the file given with -c");
     return error;
@@ -304,8 +328,27 @@ void options_free(struct options *o)
 
 /* ---- texts ---- */
 
+/* Lines of at most 100 columns: what config_print_help puts on one goes on below its second column. */
+static void print_wrapped(FILE *to, const char *text)
+{
+    enum { COLUMNS = 100, INDENT = 31 };
+    int indent = 0;
+    while (*text) {
+        size_t line = strcspn(text, "\n"), length = line, room = (size_t)(COLUMNS - indent);
+        if (line > room)
+            for (length = room; length && text[length] != ' '; length--)
+                ;
+        length = length ? length : line;
+        fprintf(to, "%*s%.*s\n", indent, "", (int)length, text);
+        indent = length < line ? INDENT : 0;
+        text += length + 1;
+    }
+}
+
 void options_print_help(FILE *to)
 {
+    char *text = NULL;
+    size_t length;
     fputs("sluiced: serves the volumes of a pool over NFS\n\n"
           "usage: sluiced --pool DIR [-c FILE] [--listen ADDR:PORT]... [--cache SIZE] [--workers N]\n"
           "               [--socket PATH] [OPTION VALUE]...\n\n"
@@ -314,7 +357,13 @@ void options_print_help(FILE *to)
           "  --print-config               Print a commented file with every key and its default\n"
           "  --help, --version\n\n"
           "options, each of them also a key of the file:\n", to);
-    config_print_help(options_table, options_count, to);
+    FILE *all = open_memstream(&text, &length);
+    if (!all)
+        return;
+    config_print_help(options_table, options_count, all);
+    if (fclose(all) == 0)
+        print_wrapped(to, text);
+    free(text);
 }
 
 void options_print_example(FILE *to)

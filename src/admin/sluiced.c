@@ -70,7 +70,9 @@ static int start_store(const struct options *o, struct store **store)
         .segment_bytes = o->segment_size, .reserve_bytes = o->reserve,
     };
     int error = store_local_open(&options, store, why);
-    if (error)
+    if (error && strstr(why, o->pool))
+        log_error("sluiced", "%s", why);
+    else if (error)
         log_error("sluiced", "the pool %s cannot be opened: %s", o->pool,
                   *why ? why : sl_strerror(error));
     return error;

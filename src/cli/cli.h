@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
@@ -44,9 +45,11 @@ struct cli_command {
     int least, most;                 /* words */
     const char *options;             /* besides json, socket, pool, help: " size allow " */
     int (*run)(const struct cli *cli);
+    const char *keys; /* options whose names are keys of KEY=VALUE here, or NULL */
+    const char *more; /* a paragraph for the help of this command alone, or NULL */
 };
 
-/* Prints "sluice: ..." to stderr. */
+/* Prints "sluice: ..." to stderr, wrapped if that is a terminal. */
 void cli_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- client.c ---- */
@@ -78,10 +81,17 @@ int client_ask(const struct cli *cli, json_t *request, json_t **answer);
 
 const char *text_of(const json_t *from, const char *key);
 long long number_of(const json_t *from, const char *key);
-/* Prints one JSON line to stdout, without "ok". */
-void show_json(json_t *answer);
-/* Prints "warning: ..." to stderr if the answer has one. */
-void show_warning(const json_t *answer);
+/* A number of bytes for people: "512B", "1.5G". */
+const char *bytes_text(char to[32], uint64_t bytes);
+/* "1 file", "2 files" */
+const char *count_text(char to[48], long long count, const char *what);
+/* Prints one JSON line to stdout. */
+void show_json(const json_t *answer);
+/* Prints `first` and the text, in lines of up to 100 columns, indented from the second on.  They end at blanks, and
+ * after an `end` where there is one (NULL: no matter). */
+void show_wrapped(FILE *to, const char *first, int indent, const char *text, const char *end);
+/* Prints "warning: ..." to stderr, wrapped if that is a terminal. */
+void show_warning(const char *text);
 void show_name(FILE *to, const json_t *from, const char *key);
 
 /* ---- the commands ---- */

@@ -35,7 +35,8 @@ static int find_socket(const struct cli *cli, struct sockaddr_un *to)
 static const char *advice(int error)
 {
     if (error == ENOENT || error == ECONNREFUSED)
-        return "no server runs there; is it another pool? Say --pool DIR, --socket PATH, or set SLUICE_SOCKET";
+        return "no server runs there; is it another pool? Say --pool DIR or --socket PATH, "
+               "or set SLUICE_POOL";
     if (error == EACCES || error == EPERM)
         return "only the user who runs sluiced, and root, may use it";
     return strerror(error);

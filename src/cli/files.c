@@ -27,11 +27,24 @@ static json_t *request_for(const char *command, const char *word)
 
 /* ---- ls ---- */
 
-static void mode_text(int type, int mode, char to[11])
+static const struct {
+    const char *name;
+    char letter;
+} types[] = {{"file", '-'}, {"directory", 'd'}, {"block", 'b'}, {"char", 'c'}, {"link", 'l'}, {"socket", 's'},
+             {"fifo", 'p'}};
+
+static char type_letter(const char *name)
 {
-    static const char types[] = "?-dbclsp"; /* by store type */
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(types[i].name, name) == 0)
+            return types[i].letter;
+    return '?';
+}
+
+static void mode_text(char type, int mode, char to[11])
+{
     static const char bits[] = "rwxrwxrwx";
-    to[0] = type > 0 && type < 8 ? types[type] : '?';
+    to[0] = type;
     for (int i = 0; i < 9; i++)
         to[1 + i] = mode & (0400 >> i) ? bits[i] : '-';
     if (mode & 04000)
@@ -46,20 +59,20 @@ static void mode_text(int type, int mode, char to[11])
 static void show_entry(const json_t *e)
 {
     char mode[11], when[32] = "?", size[48];
-    int type = (int)number_of(e, "type");
+    char type = type_letter(text_of(e, "type"));
     time_t mtime = (time_t)number_of(e, "mtime");
     struct tm parts;
     mode_text(type, (int)number_of(e, "mode"), mode);
     if (localtime_r(&mtime, &parts))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M", &parts);
-    if (type == 3 || type == 4)
+    if (type == 'b' || type == 'c')
         snprintf(size, sizeof size, "%lld, %lld", number_of(e, "major"), number_of(e, "minor"));
     else
         snprintf(size, sizeof size, "%lld", number_of(e, "size"));
     printf("%s %3lld %5lld %5lld %12s %s ", mode, number_of(e, "nlink"), number_of(e, "uid"),
            number_of(e, "gid"), size, when);
     show_name(stdout, e, "name");
-    if (type == 5) {
+    if (type == 'l') {
         printf(" -> ");
         show_name(stdout, e, "target");
     }

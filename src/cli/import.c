@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "sluice/base_config.h"
 #include "sluice/base_protocol.h"
 
 enum { BAR = 24 };
@@ -35,9 +34,10 @@ static void show_progress(const json_t *e, double start)
         bar[i] = share * BAR > i ? '#' : '.';
     bar[BAR] = 0;
     double bytes = (double)number_of(e, "done_bytes");
-    size_format((uint64_t)bytes, done);
-    size_format((uint64_t)number_of(e, "total_bytes"), total);
-    size_format((uint64_t)(seconds > 0 ? bytes / seconds : 0), rate);
+    double copied = bytes - (double)number_of(e, "skipped_bytes");
+    bytes_text(done, (uint64_t)bytes);
+    bytes_text(total, (uint64_t)number_of(e, "total_bytes"));
+    bytes_text(rate, (uint64_t)(seconds > 0 ? copied / seconds : 0));
     fprintf(stderr, "\r\033[K[%s] %3d%%%s %s of %s, %lld of %lld files, %s/s", bar, (int)(share * 100),
             known ? "" : "?", done, total, number_of(e, "done_files"), number_of(e, "total_files"), rate);
     if (known && share > 0.001) {
@@ -76,6 +76,23 @@ static void show_event(const struct cli *cli, json_t *e, double start, bool term
     }
 }
 
+/* What was there already took no time worth a rate. */
+static void show_sum(const json_t *answer, double seconds)
+{
+    char files[48], bytes[32], rate[32];
+    long long skipped = number_of(answer, "skipped"), copied = number_of(answer, "done_files") - skipped;
+    long long size = number_of(answer, "done_bytes") - number_of(answer, "skipped_bytes");
+    if (seconds < 0.001)
+        seconds = 0.001;
+    printf("%s, %s in %.1f s (%.0f files/s, %s/s)", count_text(files, copied, "file"),
+           bytes_text(bytes, (uint64_t)size), seconds, (double)copied / seconds,
+           bytes_text(rate, (uint64_t)((double)size / seconds)));
+    if (skipped)
+        printf("; %s, %s, there already", count_text(files, skipped, "file"),
+               bytes_text(bytes, (uint64_t)number_of(answer, "skipped_bytes")));
+    putchar('\n');
+}
+
 static int show_end(const struct cli *cli, json_t *answer, double start, bool terminal)
 {
     clear_line(terminal && !cli->given[OPTION_json]);
@@ -86,12 +103,7 @@ static int show_end(const struct cli *cli, json_t *answer, double start, bool te
     if (cli->given[OPTION_json]) {
         show_json(answer);
     } else {
-        char bytes[32], rate[32];
-        double seconds = now() - start;
-        double done = (double)number_of(answer, "done_bytes");
-        printf("%lld files, %s in %.1f s (%s/s), of these %lld files were there already\n",
-               number_of(answer, "done_files"), size_format((uint64_t)done, bytes), seconds,
-               size_format((uint64_t)(seconds > 0 ? done / seconds : 0), rate), number_of(answer, "skipped"));
+        show_sum(answer, now() - start);
         if (failed)
             cli_complain("%lld could not be imported; import again when that is mended", failed);
     }

@@ -9,28 +9,32 @@
 #endif
 
 static const struct cli_command commands[] = {
-    {"status", "", "Shows the server: pool, space, cache, clients, procedures", 0, 0, " ", cli_status},
+    {"status", "", "Shows the server: pool, space, cache, clients, procedures", 0, 0, " ", .run = cli_status},
     {"volume create", "NAME [--size SIZE] [--allow RULES] [--squash root|none|all] [--owner UID:GID] "
      "[--mode MODE]", "Makes a volume; this host alone may mount it unless --allow says more", 1, 1,
-     " size allow squash owner mode ", cli_volume_create},
-    {"volume list", "", "Lists the volumes", 0, 0, " ", cli_volume_list},
-    {"volume show", "NAME", "Shows a volume's settings and what it holds", 1, 1, " ", cli_volume_show},
-    {"volume set", "NAME KEY=VALUE...", "Changes size, allow, squash, owner or mode at once", 2, 64, " ",
-     cli_volume_set},
+     " size allow squash owner mode ", .run = cli_volume_create,
+     .more = "host is this machine by all its addresses, and its root stays root. A rule without :ro is :rw."},
+    {"volume list", "", "Lists the volumes", 0, 0, " ", .run = cli_volume_list},
+    {"volume show", "NAME", "Shows a volume's settings and what it holds", 1, 1, " ", .run = cli_volume_show},
+    {"volume set", "NAME KEY=VALUE...", "Changes a volume's settings; all of them or, if one is wrong, none", 2, 64,
+     " ", .run = cli_volume_set, .keys = " size allow squash owner mode ",
+     .more = "Clients that have it mounted notice at once."},
     {"volume rename", "NAME NEW", "Renames a volume; clients that have it mounted go on", 2, 2, " ",
-     cli_volume_rename},
+     .run = cli_volume_rename},
     {"volume delete", "NAME [--yes]", "Deletes a volume and everything in it", 1, 1, " yes ",
-     cli_volume_delete},
+     .run = cli_volume_delete},
     {"import", "VOLUME DIR [--to PATH]", "Copies a directory of the server's machine into a volume; run again, "
-     "it goes on where it was", 2, 2, " to ", cli_import},
-    {"ls", "VOLUME[:/PATH]", "Lists a directory of a volume, without a mount", 1, 1, " ", cli_ls},
-    {"cat", "VOLUME:/PATH", "Prints a file of a volume, without a mount", 1, 1, " ", cli_cat},
+     "it goes on where it was", 2, 2, " to ", .run = cli_import,
+     .more = "The server itself reads DIR. Modes, owners, times, links and holes are kept. A file that is there with "
+             "the same size and time is left alone. What cannot be read is named, and the exit code is 1 then."},
+    {"ls", "VOLUME[:/PATH]", "Lists a directory of a volume, without a mount", 1, 1, " ", .run = cli_ls},
+    {"cat", "VOLUME:/PATH", "Prints a file of a volume, without a mount", 1, 1, " ", .run = cli_cat},
     {"mount-command", "VOLUME [--server HOST]", "Prints the commands that mount a volume", 1, 1, " server ",
-     cli_mount_command},
-    {"metrics", "", "Shows every counter", 0, 0, " ", cli_metrics},
-    {"settle", "", "Waits until background work is done", 0, 0, " ", cli_settle},
+     .run = cli_mount_command, .more = "To be pasted on the client, as root: the mount, and its read-ahead."},
+    {"metrics", "", "Shows every counter", 0, 0, " ", .run = cli_metrics},
+    {"settle", "", "Waits until background work is done", 0, 0, " ", .run = cli_settle},
 };
-enum { COMMANDS = sizeof commands / sizeof commands[0] };
+enum { COMMANDS = sizeof commands / sizeof commands[0], HELP_COLUMN = 23 };
 
 static const char *const option_names[] = {
 #define CLI_NAME(key, value, help) #key,
@@ -50,17 +54,29 @@ static const struct {
 
 static void print_option(FILE *to, int option)
 {
-    char left[64];
+    char name[64], left[80];
     const char *value = option_texts[option].value;
-    snprintf(left, sizeof left, "--%s%s%s", option_names[option], value ? " " : "", value ? value : "");
-    fprintf(to, "  %-20s %s\n", left, option_texts[option].help);
+    snprintf(name, sizeof name, "--%s%s%s", option_names[option], value ? " " : "", value ? value : "");
+    snprintf(left, sizeof left, "  %-20s ", name);
+    show_wrapped(to, left, HELP_COLUMN, option_texts[option].help, NULL);
+}
+
+static void print_key(FILE *to, int option)
+{
+    char name[64], left[80];
+    snprintf(name, sizeof name, "%s=%s", option_names[option], option_texts[option].value);
+    snprintf(left, sizeof left, "  %-20s ", name);
+    show_wrapped(to, left, HELP_COLUMN, option_texts[option].help, NULL);
 }
 
 static void print_all(FILE *to)
 {
     fputs("sluice: manages a running sluiced\n\nusage: sluice COMMAND [OPTION]...\n\n", to);
-    for (int i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-16s %s\n", commands[i].name, commands[i].help);
+    for (int i = 0; i < COMMANDS; i++) {
+        char left[80];
+        snprintf(left, sizeof left, "  %-20s ", commands[i].name);
+        show_wrapped(to, left, HELP_COLUMN, commands[i].help, NULL);
+    }
     fputs("\nsluice help COMMAND shows more. Options of every command:\n", to);
     for (int i = OPTION_json; i <= OPTION_version; i++)
         print_option(to, i);
@@ -68,25 +84,41 @@ static void print_all(FILE *to)
           "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no server.\n", to);
 }
 
-static bool takes(const struct cli_command *command, int option)
+static bool lists(const char *names, int option)
 {
     char key[32];
     snprintf(key, sizeof key, " %s ", option_names[option]);
-    return option <= OPTION_help || strstr(command->options, key);
+    return names && strstr(names, key);
 }
 
-static void print_usage(FILE *to, const struct cli_command *command)
+static bool takes(const struct cli_command *command, int option)
 {
-    fprintf(to, "usage: sluice %s%s%s\n", command->name, *command->usage ? " " : "", command->usage);
+    return option <= OPTION_help || lists(command->options, option);
+}
+
+static void print_usage(FILE *to, const char *before, const struct cli_command *command)
+{
+    char first[64];
+    snprintf(first, sizeof first, "%ssluice %s%s", before, command->name, *command->usage ? " " : "");
+    show_wrapped(to, first, (int)strlen(first), command->usage, "]");
 }
 
 static void print_command(FILE *to, const struct cli_command *command)
 {
-    print_usage(to, command);
-    fprintf(to, "\n%s.\n\n", command->help);
-    for (int i = 0; i < OPTION_COUNT; i++)
-        if (takes(command, i))
+    print_usage(to, "usage: ", command);
+    fputc('\n', to);
+    fprintf(to, "%s.\n", command->help);
+    if (command->more)
+        show_wrapped(to, "", 0, command->more, NULL);
+    fputc('\n', to);
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (lists(command->options, i))
             print_option(to, i);
+        else if (lists(command->keys, i))
+            print_key(to, i);
+    }
+    for (int i = 0; i <= OPTION_help; i++)
+        print_option(to, i);
 }
 
 /* ---- words and options ---- */
@@ -157,7 +189,8 @@ static int show_help(int count, char **words)
         size_t length = strlen(words[0]);
         if (strncmp(commands[i].name, words[0], length) != 0 || commands[i].name[length] != ' ')
             continue;
-        printf("  sluice %s %s\n      %s\n", commands[i].name, commands[i].usage, commands[i].help);
+        print_usage(stdout, "  ", &commands[i]);
+        show_wrapped(stdout, "      ", 6, commands[i].help, NULL);
         some = true;
     }
     if (some)
@@ -174,7 +207,7 @@ static int run(struct cli *cli, const struct cli_command *command, int used)
         if (!cli->given[i] || takes(command, i))
             continue;
         cli_complain("%s does not take --%s", command->name, option_names[i]);
-        print_usage(stderr, command);
+        print_usage(stderr, "usage: ", command);
         return EXIT_USAGE;
     }
     cli->words += used;
@@ -184,7 +217,7 @@ static int run(struct cli *cli, const struct cli_command *command, int used)
             cli_complain("%s: one word too many: '%s'", command->name, cli->words[command->most]);
         else
             cli_complain("%s: a word is missing", command->name);
-        print_usage(stderr, command);
+        print_usage(stderr, "usage: ", command);
         return EXIT_USAGE;
     }
     return command->run(cli);

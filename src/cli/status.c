@@ -1,16 +1,20 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "sluice/base_config.h"
 
 static json_t *command(const char *name)
 {
     return json_pack("{s:s}", "command", name);
 }
 
-static const char *bytes(char *to, const json_t *from, const char *key)
+static const char *bytes(char to[32], const json_t *from, const char *key)
 {
-    return size_format((uint64_t)number_of(from, key), to);
+    return bytes_text(to, (uint64_t)number_of(from, key));
+}
+
+static const char *count(char to[48], const json_t *from, const char *key, const char *what)
+{
+    return count_text(to, number_of(from, key), what);
 }
 
 static void show_uptime(long long seconds)
@@ -22,13 +26,14 @@ static void show_uptime(long long seconds)
 
 static void show_pool(const json_t *pool)
 {
-    char a[32], b[32];
+    char a[32], b[32], n[48];
     printf("pool      %s\n", text_of(pool, "path"));
     if (json_is_true(json_object_get(pool, "frozen")))
         printf("          takes no changes: %s\n", text_of(pool, "reason"));
     printf("space     %s free of %s", bytes(a, pool, "bytes_free"), bytes(b, pool, "bytes_total"));
-    printf("; metadata %s, %lld segments", bytes(a, pool, "meta_bytes"), number_of(pool, "segments"));
-    printf(", %lld pieces of background work left\n", number_of(pool, "work_left"));
+    printf("; metadata %s, %s\n", bytes(a, pool, "meta_bytes"), count(n, pool, "segments", "data file"));
+    if (number_of(pool, "work_left"))
+        printf("          %s of background work left\n", count(n, pool, "work_left", "piece"));
     printf("cache     %s used of %s\n", bytes(a, pool, "cache_used_bytes"), bytes(b, pool, "cache_bytes"));
 }
 
@@ -36,18 +41,19 @@ static void show_status(const json_t *answer)
 {
     size_t i;
     json_t *item;
-    char a[32];
+    char a[32], n[48];
     printf("server    pid %lld, up ", number_of(answer, "pid"));
     show_uptime(number_of(answer, "uptime"));
-    printf(", %lld workers, %lld volumes\nlistens   ", number_of(answer, "workers"),
-           number_of(answer, "volumes"));
+    printf(", %s", count(n, answer, "workers", "worker"));
+    printf(", %s\nlistens   ", count(n, answer, "volumes", "volume"));
     json_array_foreach (json_object_get(answer, "listen"), i, item)
         printf("%s%s", i ? ", " : "", json_string_value(item));
     putchar('\n');
     show_pool(json_object_get(answer, "pool"));
     const json_t *clients = json_object_get(answer, "clients");
-    printf("clients   %lld connections, %lld requests (%s) in flight\n", number_of(clients, "connections"),
-           number_of(clients, "requests_in_flight"), bytes(a, clients, "bytes_in_flight"));
+    printf("clients   %s, ", count(n, clients, "connections", "connection"));
+    printf("%s (%s) in flight\n", count(n, clients, "requests_in_flight", "request"),
+           bytes(a, clients, "bytes_in_flight"));
     const json_t *procedures = json_object_get(answer, "procedures");
     if (json_array_size(procedures))
         printf("\n%-10s %-12s %14s %12s\n", "PROGRAM", "PROCEDURE", "CALLS", "ERRORS");

@@ -1,9 +1,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
-#include "sluice/base_config.h"
 
 static json_t *command(const char *name, const char *volume)
 {
@@ -17,33 +17,34 @@ static int ask_and_show(const struct cli *cli, json_t *request, void (*human)(co
     int code = client_ask(cli, request, &answer);
     if (code)
         return code;
-    show_warning(answer);
+    if (!cli->given[OPTION_json] && human)
+        human(answer);
     if (cli->given[OPTION_json])
         show_json(answer);
-    else if (human)
-        human(answer);
+    else if (json_object_get(answer, "warning"))
+        show_warning(text_of(answer, "warning"));
     json_decref(answer);
     return EXIT_DONE;
 }
 
-static const char *size_text(const json_t *volume, char *to)
+static const char *size_text(const json_t *volume, char to[32])
 {
     long long size = number_of(volume, "size");
-    return size ? size_format((uint64_t)size, to) : "none";
+    return size ? bytes_text(to, (uint64_t)size) : "none";
 }
 
 static void show_volume(const json_t *answer)
 {
     const json_t *v = json_object_get(answer, "volume");
-    char size[32], used[32], available[32], created[64];
+    char size[32], used[32], available[32], objects[48], created[64];
     time_t when = (time_t)number_of(v, "created");
     struct tm parts;
     strftime(created, sizeof created, "%Y-%m-%d %H:%M:%S %z", localtime_r(&when, &parts));
     printf("name      %s\n", text_of(v, "name"));
-    printf("size      %s\n", size_text(v, size));
-    printf("used      %s in %lld files, %s available\n",
-           size_format((uint64_t)number_of(v, "bytes_used"), used), number_of(v, "files"),
-           size_format((uint64_t)number_of(v, "bytes_available"), available));
+    printf("size      %s\n", *size_text(v, size) == 'n' ? "no limit" : size);
+    printf("used      %s in %s, %s available\n", bytes_text(used, (uint64_t)number_of(v, "bytes_used")),
+           count_text(objects, number_of(v, "files"), "object"),
+           bytes_text(available, (uint64_t)number_of(v, "bytes_available")));
     printf("allow     %s\n", *text_of(v, "allow") ? text_of(v, "allow") : "none");
     printf("squash    %s\n", text_of(v, "squash"));
     printf("owner     %s, mode %s\n", text_of(v, "owner"), text_of(v, "mode"));
@@ -60,18 +61,18 @@ static void show_list(const json_t *answer)
         printf("no volumes yet; sluice volume create NAME makes one\n");
         return;
     }
-    printf("%-24s %8s %8s %10s %-6s %s\n", "NAME", "SIZE", "USED", "FILES", "SQUASH", "ALLOW");
+    printf("%-24s %8s %8s %10s %-6s %s\n", "NAME", "SIZE", "USED", "OBJECTS", "SQUASH", "ALLOW");
     json_array_foreach (all, i, v) {
         char size[32], used[32];
         printf("%-24s %8s %8s %10lld %-6s %s\n", text_of(v, "name"), size_text(v, size),
-               size_format((uint64_t)number_of(v, "bytes_used"), used), number_of(v, "files"),
+               bytes_text(used, (uint64_t)number_of(v, "bytes_used")), number_of(v, "files"),
                text_of(v, "squash"), *text_of(v, "allow") ? text_of(v, "allow") : "none");
     }
 }
 
 static void show_created(const json_t *answer)
 {
-    printf("volume %s is there; sluice mount-command %s prints how to mount it\n", text_of(answer, "name"),
+    printf("volume %s created; sluice mount-command %s prints how to mount it\n", text_of(answer, "name"),
            text_of(answer, "name"));
 }
 
@@ -125,6 +126,8 @@ static bool typed_again(const char *name)
     fflush(stderr);
     if (!fgets(line, sizeof line, stdin))
         line[0] = 0;
+    if (!isatty(STDIN_FILENO) || !line[0])
+        fputc('\n', stderr); /* nobody pressed Enter */
     line[strcspn(line, "\n")] = 0;
     return strcmp(line, name) == 0;
 }
@@ -157,12 +160,13 @@ int cli_mount_command(const struct cli *cli)
     int code = client_ask(cli, request, &answer);
     if (code)
         return code;
-    json_array_foreach (json_object_get(answer, "warnings"), i, warning)
-        fprintf(stderr, "warning: %s\n", json_string_value(warning));
     if (cli->given[OPTION_json])
         show_json(answer);
     else
         show_mount(answer);
+    json_array_foreach (json_object_get(answer, "warnings"), i, warning)
+        if (!cli->given[OPTION_json])
+            show_warning(json_string_value(warning));
     json_decref(answer);
     return EXIT_DONE;
 }

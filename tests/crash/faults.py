@@ -8,6 +8,7 @@ each test the server is killed, and everything acknowledged is there; also in im
 left, where what a sync failed to write may be lost for good.
 """
 import argparse
+import json
 import os
 import random
 import subprocess
@@ -112,6 +113,10 @@ class Bench:
         return []
 
 
+def status_of(server):
+    return json.loads(server.cli("--json", "status"))["pool"]
+
+
 def failing(rig, switches, undecided=False, limit=0):
     """Makes changes fail for a while."""
     bench, problems = Bench(rig, str(switches), {"IO"}), []
@@ -134,8 +139,13 @@ def failing(rig, switches, undecided=False, limit=0):
         problems.append(f"changes were acknowledged although the disk failed: {statuses}")
     if set(statuses) - {"OK", "IO"}:
         problems.append(f"changes were answered {statuses}")
+    freezes = "fail_data_write" not in switches or len(switches) > 1  # a segment's write fails for its client alone
+    if not limit and status_of(bench.server)["frozen"] != freezes:
+        problems.append(f"sluice status: {status_of(bench.server)}")
     bench.recorder.clear()
     bench.until_back(problems, not data_only)
+    if status_of(bench.server)["frozen"]:
+        problems.append("sluice status goes on saying that the pool takes no changes")
     refused = {status: count for status, count in bench.load.counts.items() if status != "OK"}
     print(f"# {bench.recorder.failures()} failures, answers {refused}, the prober's {statuses}")
     return bench.finish(problems)
@@ -191,6 +201,7 @@ def reads_of_metadata(rig):
                       bench.prober.nfs.lookup(bench.prober.root, b"c1")):
             statuses[reply.status] = statuses.get(reply.status, 0) + 1
         statuses["change"] = bench.prober.change()
+        status_of(bench.server)
         time.sleep(0.05)
     if not statuses.get("IO") or not bench.recorder.failures():
         problems.append(f"no request has met an error: {statuses}")

@@ -240,6 +240,20 @@ def names_with_forbidden_bytes_make_nothing(t):
 
 
 @test
+def what_an_object_is_comes_before_what_is_asked_of_it(t):
+    link = t.nfs.symlink(t.dir, b"link", b"target").fh
+    gone = t.file(b"gone")
+    eq(t.nfs.remove(t.dir, b"gone").status, "OK")
+    for offset in ((1 << 63) - 1, 1 << 63, (1 << 64) - 1):
+        eq(t.nfs.write(t.dir, offset, b"0123456789").status, "INVAL", "WRITE far into a directory")
+        eq(t.nfs.write(link, offset, b"0123456789").status, "INVAL", "WRITE far into a link")
+        eq(t.nfs.write(gone, offset, b"0123456789").status, "STALE", "WRITE far into a removed file")
+        far = t.nfs.write(t.file(b"f%d" % offset), offset, b"0123456789")
+        eq(far.status, "FBIG", "WRITE too far")
+        check(far.wcc.before and far.wcc.after and far.wcc.after.size == 0, "attributes")
+
+
+@test
 def random_arguments_do_no_harm(t):
     dice = random.Random(20)
     fh = t.file(data=b"x" * 5000)

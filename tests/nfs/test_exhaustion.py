@@ -23,6 +23,7 @@ from rawrpc import GUARDED, NFS, PROC, UNCHECKED, call_message, opaque, sattr, u
 
 MIB = 1 << 20
 CACHE = 64
+SECONDS = 3  # of each attack
 SLOW = 4 if "address" in os.environ.get("SLUICE_BUILD", "") else 1  # sanitizers
 MEDIAN_MS, WORST_MS = 250 * SLOW, 5000 * SLOW
 IN_FLIGHT = 64  # MiB that may be in flight, all together
@@ -186,7 +187,7 @@ def records_half_sent(s):
     """A megabyte announced on each connection, and most of it sent."""
     count = 150 * s.scale
     half = u32(0x80000000 | MIB) + bytes(900000)
-    s.push([(sock, half) for sock in s.many(count)], 5)
+    s.push([(sock, half) for sock in s.many(count)], SECONDS)
     return IN_FLIGHT + 1.2 * count
 
 
@@ -195,7 +196,7 @@ def fragments_half_sent(s):
     """Many small fragments, never the last one."""
     count = 100 * s.scale
     piece = (u32(64) + bytes(64)) * 14000
-    s.push([(sock, piece) for sock in s.many(count)], 4)
+    s.push([(sock, piece) for sock in s.many(count)], SECONDS)
     return IN_FLIGHT + 2.2 * count
 
 
@@ -210,7 +211,7 @@ def replies_never_read(s):
         places = [(i * 37 + k * 11) % 96 for k in range(64)]
         pairs.append((sock, b"".join(call(k, "READ", opaque(fh) + u64(p * MIB) + u32(MIB))
                                      for k, p in enumerate(places))))
-    s.push(pairs, 5)
+    s.push(pairs, SECONDS)
     return IN_FLIGHT + 1.3 * count
 
 
@@ -225,7 +226,7 @@ def listings_never_read(s):
         for _ in range(3000):
             nfs.receive()
     ask = b"".join(call(k, "READDIRPLUS", opaque(where) + u64(0) + bytes(8) + u32(MIB) + u32(MIB)) for k in range(100))
-    s.push([(sock, ask) for sock in s.many(count)], 5)
+    s.push([(sock, ask) for sock in s.many(count)], SECONDS)
     return IN_FLIGHT + 2.2 * count
 
 
@@ -261,7 +262,7 @@ def writes_at_once(s):
     data = os.urandom(65536)
     pairs = [(sock, b"".join(call(k, "WRITE", opaque(fh) + u64(k * 65536) + u32(65536) + u32(0) + opaque(data))
                              for k in range(calls))) for sock, fh in zip(s.many(count), files)]
-    s.push(pairs, 6)
+    s.push(pairs, SECONDS)
     return IN_FLIGHT + 1.2 * count + 60
 
 
@@ -275,7 +276,7 @@ def creates_at_once(s):
     pairs = [(sock, b"".join(call(i * calls + k, "CREATE", opaque(where) + opaque(b"%d.%d" % (i, k)) + u32(UNCHECKED) +
                                   sattr(mode=0o600)) for k in range(calls)))
              for i, sock in enumerate(s.many(count))]
-    s.push(pairs, 6)
+    s.push(pairs, SECONDS)
     return IN_FLIGHT + 80
 
 
@@ -286,7 +287,7 @@ def connections_that_come_and_go(s):
     fh = s.file(b"churn", 8)
     calls = [call(9, "READ", opaque(fh) + u64(k * MIB) + u32(MIB)) for k in range(8)]
     writes = call(9, "WRITE", opaque(fh) + u64(5) + u32(100000) + u32(2) + opaque(os.urandom(100000)))
-    end, made = time.monotonic() + 5, 0
+    end, made = time.monotonic() + SECONDS, 0
     while time.monotonic() < end:
         socks = s.many(20)
         for sock in socks:
@@ -304,11 +305,17 @@ def connections_that_come_and_go(s):
 
 @attack
 def repeated_calls_over_new_connections(s):
-    """Changes sent again and again over new connections are run once each."""
-    rounds, calls = 12, 40
+    """Changes sent again and again over new connections, while others load the server, are run once each."""
+    rounds, calls = 12 * s.scale, 40
     with s.server.connect() as nfs:
         where = nfs.mkdir(s.root, b"again%d" % random.randrange(1 << 30), mode=0o777).fh
         fh = nfs.create(where, b"count", UNCHECKED, mode=0o666).fh
+        load = nfs.mkdir(where, b"load", mode=0o777).fh
+    for i, sock in enumerate(s.many(10)):
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sock.send(b"".join(call(i * 1000 + k, "CREATE", opaque(load) + opaque(b"%d.%d" % (i, k)) + u32(UNCHECKED) +
+                                    sattr(mode=0o600)) for k in range(1000)))
     first = random.randrange(1 << 30)
     wires, answers = {}, {}
     for k in range(calls):
@@ -334,8 +341,36 @@ def repeated_calls_over_new_connections(s):
     eq(len(answers), len(wires), "calls that were answered")
     with s.server.connect() as nfs:
         eq(nfs.getattr(fh).attr.nlink, calls + 1, "links")
-        eq(nfs.getattr(where).attr.nlink, calls + 2, "directories")
+        eq(nfs.getattr(where).attr.nlink, calls + 3, "directories")
     return IN_FLIGHT
+
+
+def standing_still(server):
+    """Who stops in the middle of a call, or takes no reply, is closed in the end; who merely is silent is not."""
+    with server.connect() as nfs:
+        root = nfs.mnt(b"/vol").fh
+        fh = nfs.create(root, b"still", UNCHECKED, mode=0o666).fh
+        eq(nfs.write(fh, 0, bytes(MIB)).status, "OK")
+    half, deaf, silent = (socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(3))
+    half.sendall(u32(0x80000000 | MIB) + bytes(5000))
+    deaf.sendall(b"".join(call(k, "READ", opaque(fh) + u64(0) + u32(MIB)) for k in range(30)))
+    silent.sendall(call(1, "GETATTR", opaque(fh)))
+    half.settimeout(100)
+    check(half.recv(1) == b"", "a call half sent is dropped")
+    taken = 0
+    time.sleep(10)
+    deaf.settimeout(20)
+    with contextlib.suppress(ConnectionError):
+        while piece := deaf.recv(1 << 20):
+            taken += len(piece)
+    check(taken < 30 * MIB, "replies that nobody takes are dropped")
+    reader = rawrpc.Connection.__new__(rawrpc.Connection)
+    reader.socket = silent
+    rawrpc.parse_reply(reader.receive())
+    silent.sendall(call(2, "GETATTR", opaque(fh)))
+    eq(rawrpc.parse_reply(reader.receive())[0], 2, "a silent connection goes on")
+    for sock in (half, deaf, silent):
+        sock.close()
 
 
 # ---- running ----
@@ -358,7 +393,8 @@ def one(server, root, function, scale):
         text, bad = summary(times)
         stage.close()
         until = time.monotonic() + 10
-        while time.monotonic() < until and (descriptors(server) > fds or memory(server) > before + 48 * SLOW):
+        while time.monotonic() < until and (descriptors(server) > fds or
+                                            memory(server) > before + (48 if SLOW == 1 else 1000)):
             time.sleep(.1)
         after = memory(server)
         print(f"# {function.__name__}: RssAnon {before:.0f} -> peak {stage.peak:.0f} (bound +{bound:.0f}) -> {after:.0f}"
@@ -367,7 +403,8 @@ def one(server, root, function, scale):
         check(descriptors(server) <= fds, f"descriptors: {fds} before, {descriptors(server)} after")
         if SLOW == 1:  # ASan keeps what was freed
             check(stage.peak <= before + bound, f"memory at the peak: {stage.peak:.0f} MiB")
-            check(after <= before + 48, f"memory after: {after:.0f} MiB")
+            # what the heap keeps between pieces that are still used
+            check(after <= before + max(48, bound / 2), f"memory after: {after:.0f} MiB")
         check(server.process.poll() is None, "the server lives")
         print(f"ok {function.__name__}", flush=True)
         return True
@@ -386,6 +423,7 @@ def one(server, root, function, scale):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", type=int, default=1)
+    parser.add_argument("--still", action="store_true", help="only connections that stand still (80 s)")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     server = harness.Server("--cache", f"{CACHE}M", "--connections-max", str(400 * args.scale), "--coroutines", "2000",
@@ -397,7 +435,11 @@ def main():
         with server.connect() as nfs:
             root = nfs.mnt(b"/vol").fh
         time.sleep(.5)
-        for function in ATTACKS:
+        if args.still:
+            standing_still(server)
+            print("ok connections that stand still are closed")
+            passed += 1
+        for function in ATTACKS if not args.still else []:
             if args.names and function.__name__ not in args.names:
                 continue
             ok = one(server, root, function, args.scale)

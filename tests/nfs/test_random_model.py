@@ -183,6 +183,15 @@ def same(op, allowed, results, status, got):
     return got == results
 
 
+def places(op):
+    """The names in directories that an operation is about."""
+    if op[0] == "rename":
+        return [(op[1], op[2]), (op[3], op[4])]
+    if op[0] == "link":
+        return [(op[2], op[3])]
+    return [(op[1], op[2])] if len(op) > 2 and isinstance(op[2], bytes) else []
+
+
 def brief(op):
     return tuple(f"<{len(x)} bytes>" if isinstance(x, bytes) and len(x) > 40 else x for x in op)
 
@@ -195,6 +204,7 @@ class Run:
         self.model, self.handles = Model(), {}
         self.pool = concurrent.futures.ThreadPoolExecutor(3)
         self.done = 0
+        self.history = []  # (operations at once, in the order that explains them; their statuses)
 
     def mount(self):
         self.clients = []
@@ -214,6 +224,7 @@ class Run:
     def one(self, op):
         allowed, results = self.model.apply(op)
         status, got, handle = self.rng.choice(self.clients).run(op)
+        self.history.append(([brief(op)], [status]))
         if not same(op, allowed, results, status, got):
             raise AssertionError(f"{brief(op)}: {status} {brief(got)}, must be {allowed} {brief(results)}")
         self.learn(op, status, handle)
@@ -228,6 +239,7 @@ class Run:
                 # the attributes of what was touched is taken
                 if self.fits(model, ops, replies):
                     self.model = model
+                    self.history.append(([brief(ops[i]) for i in order], [replies[i][0] for i in order]))
                     for i in order:
                         self.learn(ops[i], replies[i][0], replies[i][2])
                     return
@@ -246,6 +258,11 @@ class Run:
                 status, got, _ = client.run(op)
                 if not same(op, *model.apply(op), status, got):
                     return False
+        for where, name in {place for op in ops for place in places(op)}:
+            if where in model.nodes and model.nodes[where].kind == "dir":
+                found, child = client.nfs.lookup(handles[where], name), model.nodes[where].children.get(name)
+                if found.ok != (child is not None) or child is not None and found.fh != handles.get(child):
+                    return False  # two orders may leave the same names, and other objects behind them
         return True
 
     def whole_tree(self):
@@ -324,6 +341,13 @@ class Run:
         self.hang_up()
 
 
+def tell(history, numbers):
+    """What has lately been done to these objects, and what was done at once."""
+    for ops, statuses in history[-3000:]:
+        if any(x in numbers for op in ops for x in op[1:] if isinstance(x, int)):
+            print("at once:" if len(ops) > 1 else "        ", *ops, "->", *statuses)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--operations", type=int, default=6000)
@@ -339,6 +363,7 @@ def main():
             raise AssertionError(problem)
     except Exception:
         print(f"after {run.done} operations, seed {args.seed}")
+        tell(run.history, {x for op in run.history[-1][0] for x in op[1:2]} if run.history else set())
         print(run.server.stderr().decode(errors="replace")[-4000:])
         import traceback
         traceback.print_exc()

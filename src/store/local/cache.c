@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "store/local/cache_private.h"
@@ -17,7 +18,8 @@ enum {
     GHOSTS_PER_SLAB = 4,
     WALK_MOST = 128, /* steps in a chain that others are changing */
     FREQ_MOST = 3,
-    TOUCH_PIECE = 2 << 20,
+    TOUCH_PIECE = 2 << 20, /* a huge page */
+    TOUCH_BACK_NS = 50 * 1000 * 1000,
     SCRATCH_MOST = 512,
     EXPECT_BYTES = 256, /* of data: enough for the processor to see where it goes on */
 };
@@ -281,14 +283,27 @@ __attribute__((no_sanitize("thread"))) static void touch_piece(uint8_t *from, si
         __atomic_fetch_or(from + at, 0, __ATOMIC_RELAXED);
 }
 
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+/* Where a piece took longer than it ran, others want the processors: it stands back.  SCHED_IDLE would leave it to
+ * the kernel, but before Linux 6.4 a page fault locks the whole address space, and an idle thread may hold that for
+ * seconds while others compute. */
 static void *toucher_main(void *arg)
 {
     struct cache *c = arg;
     pthread_setname_np(pthread_self(), "cache-touch");
-    pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){0});
+    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     for (uint64_t at = 0; at < c->arena_bytes && !atomic_load(&c->stopping); at += TOUCH_PIECE) {
-        uint64_t left = c->arena_bytes - at;
+        uint64_t left = c->arena_bytes - at, start = clock_monotonic_ns(), cpu = thread_cpu_ns();
         touch_piece(c->arena + at, left < TOUCH_PIECE ? left : TOUCH_PIECE);
+        cpu = thread_cpu_ns() - cpu;
+        if (clock_monotonic_ns() - start > cpu + cpu / 4)
+            nanosleep(&(struct timespec){.tv_nsec = TOUCH_BACK_NS}, NULL);
     }
     return NULL;
 }

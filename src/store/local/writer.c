@@ -13,6 +13,9 @@ enum {
     GROUP_MUTATIONS = 1000,
     GROUP_PAGES = 16000,
     GROUP_NS = 4000000,
+    GATHER_NS = 500000,
+    IDLE_NS = 1000000000,
+    GATHER_REST = 64, /* groups, at most, after waiting in vain */
 };
 
 /* In the inbox: the writer has gone. */
@@ -35,7 +38,7 @@ static bool push(struct writer *w, struct mutation *m)
         }
         m->next = head;
     } while (!atomic_compare_exchange_weak(&w->inbox, &head, m));
-    if (atomic_load(&w->sleeping)) {
+    if (atomic_load(&w->sleeping) && atomic_load(&w->backlog) >= atomic_load(&w->wanted)) {
         pthread_mutex_lock(&w->lock);
         pthread_cond_signal(&w->wake);
         pthread_mutex_unlock(&w->lock);
@@ -131,6 +134,42 @@ static void deliver(struct writer *w, struct mutation *first, const struct mutat
         list->last = &m->task;
     }
     hand_over(w);
+}
+
+/* ---- waiting ---- */
+
+/* Until so many wait, or until then. */
+static void nap(struct writer *w, unsigned wanted, uint64_t until_ns)
+{
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000), .tv_nsec = (long)(until_ns % 1000000000)};
+    int error = 0;
+    pthread_mutex_lock(&w->lock);
+    atomic_store(&w->wanted, wanted);
+    atomic_store(&w->sleeping, true);
+    while ((!atomic_load(&w->inbox) || atomic_load(&w->backlog) < wanted) && !w->quit && !error)
+        error = pthread_cond_timedwait(&w->wake, &w->lock, &until);
+    atomic_store(&w->sleeping, false);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Clients that go on as soon as they are answered split into two groups, each of which waits while the other is
+ * committed.  A short wait for those just answered makes one of them.  Where they do not come in time it was in vain,
+ * and is left alone for a while, longer each time. */
+static void gather(struct writer *w)
+{
+    unsigned most = w->together - w->together / 4, wanted = most < GROUP_MUTATIONS ? most : GROUP_MUTATIONS;
+    uint64_t wait = w->group_ns / 2 < GATHER_NS ? w->group_ns / 2 : GATHER_NS;
+    if (atomic_load(&w->backlog) >= wanted)
+        return;
+    if (w->rest) {
+        w->rest--;
+        return;
+    }
+    nap(w, wanted, clock_monotonic_ns() + wait);
+    bool in_vain = atomic_load(&w->backlog) < wanted;
+    w->next_rest = !in_vain ? 1 : w->next_rest < GATHER_REST ? w->next_rest * 2 : GATHER_REST;
+    w->rest = in_vain ? w->next_rest : 0;
+    collect(w, NULL);
 }
 
 /* ---- a group ---- */
@@ -259,6 +298,8 @@ static void run_singly(struct writer *w, struct mutation *first, const struct mu
 
 static void group(struct writer *w)
 {
+    gather(w);
+    uint64_t start = clock_monotonic_ns();
     struct mutation *first = take(w), *end;
     int error = seg_sync_start(w->local);
     if (error) {
@@ -271,6 +312,8 @@ static void group(struct writer *w)
     enum outcome outcome = run_group(w, first, false, &end, &error);
     if (outcome == COMMITTED) {
         give_back(w, end);
+        w->together = atomic_load(&w->backlog);
+        w->group_ns = clock_monotonic_ns() - start;
         deliver(w, first, end, 0);
         return;
     }
@@ -283,19 +326,6 @@ static void group(struct writer *w)
 }
 
 /* ---- the thread ---- */
-
-static void nap(struct writer *w)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
-    pthread_mutex_lock(&w->lock);
-    atomic_store(&w->sleeping, true);
-    if (!atomic_load(&w->inbox) && !w->quit)
-        pthread_cond_timedwait(&w->wake, &w->lock, &until);
-    atomic_store(&w->sleeping, false);
-    pthread_mutex_unlock(&w->lock);
-}
 
 static void fail_all(struct writer *w)
 {
@@ -329,7 +359,7 @@ static void *writer_main(void *arg)
         else if (is_quitting(w))
             break;
         else
-            nap(w);
+            nap(w, 1, clock_monotonic_ns() + IDLE_NS);
     }
     collect(w, &closed);
     fail_all(w);

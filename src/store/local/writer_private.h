@@ -11,8 +11,9 @@ struct writer {
     struct local *local;
     pthread_t thread;
     _Atomic(struct mutation *) inbox; /* newest first */
-    atomic_uint backlog;
+    atomic_uint backlog; /* what waits, and what the group has that is being committed */
     atomic_bool sleeping;
+    atomic_uint wanted; /* while sleeping: until so many wait */
     pthread_mutex_t lock; /* for sleeping, and for the reason */
     pthread_cond_t wake;
     bool quit;
@@ -21,6 +22,9 @@ struct writer {
     struct mutation *first, *last;
     struct worker_list *lists;
     uint64_t probe_at; /* CLOCK_MONOTONIC, ns */
+    uint64_t group_ns; /* what the last group took */
+    unsigned together; /* how many waited when it ended, its own included */
+    unsigned rest, next_rest; /* groups without waiting for more */
     struct group *undecided;
 };
 

@@ -164,6 +164,63 @@ static void a_record_of_its_own_can_be_kept(void **state)
     buffer_put(&pool, &kept);
 }
 
+static void looking_ahead_shows_what_comes_and_takes_nothing(void **state)
+{
+    static const uint32_t lengths[] = {8, 0, 100, 12};
+    uint8_t stream[256];
+    size_t length = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        length += put_mark(stream + length, lengths[i], 1);
+        memset(stream + length, (int)i, lengths[i]);
+        length += lengths[i];
+    }
+    struct record ahead[8], record;
+    assert_int_equal(record_ahead(&reader, ahead, 8), 0);
+    assert_int_equal(feed(stream, length - 1, length), length - 1);
+    assert_int_equal(record_ahead(&reader, ahead, 2), 2);
+    for (unsigned left = 3; left > 0; left--) {
+        assert_int_equal(record_ahead(&reader, ahead, 8), left); /* the last is not whole */
+        assert_int_equal(record_next(&reader, &record), 1);
+        assert_ptr_equal(record.data, ahead[0].data);
+        assert_int_equal(record.length, ahead[0].length);
+        record_done(&reader, &record);
+    }
+    assert_int_equal(record_ahead(&reader, ahead, 8), 0);
+}
+
+static void looking_ahead_ends_at_fragments(void **state)
+{
+    uint8_t stream[32];
+    size_t length = put_mark(stream, 8, 0);
+    memset(stream + length, 0, 8);
+    assert_int_equal(feed(stream, length + 8, 32), length + 8);
+    struct record record;
+    assert_int_equal(record_ahead(&reader, &record, 1), 0);
+    assert_int_equal(record_next(&reader, &record), 0);
+    assert_int_equal(record_ahead(&reader, &record, 1), 0);
+}
+
+static void buffers_that_nobody_needs_are_given_back(void **state)
+{
+    struct buffer at[10], one;
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(buffer_get(&pool, BUFFER_SMALL + 1, &at[i]), 0);
+    for (int i = 0; i < 10; i++)
+        buffer_put(&pool, &at[i]);
+    assert_int_equal(pool.free_count[1], 10);
+    buffers_trim(&pool); /* looks at the time since the call before it, when all were in use */
+    assert_int_equal(pool.free_count[1], 10);
+    assert_int_equal(buffer_get(&pool, BUFFER_SMALL + 1, &one), 0);
+    buffer_put(&pool, &one);
+    buffers_trim(&pool);
+    assert_int_equal(pool.free_count[1], 1);
+    buffers_trim(&pool);
+    assert_int_equal(pool.free_count[1], 0);
+    buffers_trim(&pool);
+    assert_int_equal(buffer_get(&pool, BUFFER_SMALL + 1, &one), 0);
+    buffer_put(&pool, &one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +229,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_record_past_the_limit_is_refused, up, down),
         cmocka_unit_test_setup_teardown(fragments_past_the_limit_are_refused, up, down),
         cmocka_unit_test_setup_teardown(a_record_of_its_own_can_be_kept, up, down),
+        cmocka_unit_test_setup_teardown(looking_ahead_shows_what_comes_and_takes_nothing, up, down),
+        cmocka_unit_test_setup_teardown(looking_ahead_ends_at_fragments, up, down),
+        cmocka_unit_test_setup_teardown(buffers_that_nobody_needs_are_given_back, up, down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

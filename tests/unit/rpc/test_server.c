@@ -257,6 +257,41 @@ static void requests_past_the_limit_wait_their_turn(void **state)
     close(fd);
 }
 
+static int few_bytes_up(void **state)
+{
+    server_defaults();
+    test_options.bytes_in_flight = 16 << 20;
+    server_start();
+    return 0;
+}
+
+static void clients_that_do_not_read_share_what_there_is(void **state)
+{
+    enum { CLIENTS = 20, CALLS = 40 };
+    int fd[CLIENTS], other = client_open();
+    for (uint32_t c = 0; c < CLIENTS; c++) {
+        fd[c] = client_open();
+        for (uint32_t i = 0; i < CALLS; i++)
+            call_words(fd[c], i, P_BULK, 1, 1 << 20, 0);
+    }
+    sleep_ms(100);
+    struct rpc_stats stats;
+    rpc_stats(&stats);
+    assert_true(stats.bytes_in_flight <= (16 << 20) + CLIENTS * ((1 << 20) + 4096));
+    call_words(other, 7, P_NULL, 0, 0, 0);
+    expect_words(other, 7, 5, 1, 0, 0, 0, 0);
+    for (uint32_t c = 0; c < CLIENTS; c++) {
+        for (uint32_t i = 0; i < CALLS; i++) {
+            struct reply reply;
+            assert_true(reply_take(fd[c], &reply));
+            assert_int_equal(reply.xid, i);
+            free(reply.bytes);
+        }
+        close(fd[c]);
+    }
+    close(other);
+}
+
 static int few_connections_up(void **state)
 {
     server_defaults();
@@ -414,6 +449,8 @@ int main(void)
         ON_SERVER(big_records_stay_valid_while_their_calls_wait),
         ON_SERVER(a_client_that_does_not_read_holds_only_its_share),
         ON_SERVER(requests_past_the_limit_wait_their_turn),
+        cmocka_unit_test_setup_teardown(clients_that_do_not_read_share_what_there_is, few_bytes_up,
+                                        server_down),
         cmocka_unit_test_setup_teardown(connections_past_the_limit_are_closed, few_connections_up,
                                         server_down),
         cmocka_unit_test_setup_teardown(without_free_coroutines_calls_wait_and_none_is_lost,

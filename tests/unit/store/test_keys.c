@@ -154,6 +154,11 @@ static void maps_come_back(void **state)
         assert_int_equal(chunk_decode(bytes, length, &back), 0);
         map.change = 77;
         assert_memory_equal(&map, &back, sizeof(map));
+        assert_int_equal(chunk_decode_extents(bytes, length, &back), 0);
+        assert_memory_equal(&map, &back, sizeof(map)); /* its CRCs stay as they were */
+        for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
+            assert_int_equal(chunk_record_place(bytes, length, b), chunk_place(&map, b));
+        assert_int_equal(chunk_decode_extents(bytes, length - 1, &back), SL_ECORRUPT);
         assert_int_equal(chunk_decode(bytes, (size_t)random() % length, &back), SL_ECORRUPT);
     }
 }
@@ -197,6 +202,8 @@ static void no_bytes_crash_a_decoder(void **state)
         entry_decode(bytes, length, 1, &entry);
         bytes[1] = (uint8_t)(1 + i % 2);
         chunk_decode(bytes, length, &map);
+        chunk_decode_extents(bytes, length, &map);
+        chunk_record_place(bytes, length, (unsigned)i % CHUNK_BLOCKS);
     }
 }
 

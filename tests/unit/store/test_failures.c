@@ -1,0 +1,469 @@
+/* Commits and syncs that fail: what is handed out, what is taken back, what must not be used afterwards. */
+#include <dlfcn.h>
+
+#include "audit.h"
+
+#include "store/local/writer.h"
+
+/* ---- faults: these stand before the libraries' own functions ---- */
+
+static atomic_int commit_fault, commit_fault_count; /* the code to fail with, and how often */
+static atomic_int meta_fault; /* 1: the meta page is not written; 2: written, and nevertheless an error */
+
+int mdb_txn_commit(MDB_txn *txn)
+{
+    static int (*real)(MDB_txn *);
+    if (!real)
+        real = (int (*)(MDB_txn *))dlsym(RTLD_NEXT, "mdb_txn_commit");
+    if (atomic_load(&commit_fault_count) > 0) {
+        atomic_fetch_sub(&commit_fault_count, 1);
+        mdb_txn_abort(txn);
+        return atomic_load(&commit_fault);
+    }
+    return real(txn);
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
+{
+    static ssize_t (*real)(int, const void *, size_t, off_t);
+    if (!real)
+        real = (ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+    int fault = atomic_load(&meta_fault);
+    if (fault && offset < 8192 && length < 4096) {
+        if (fault == 2) {
+            atomic_store(&meta_fault, 3);
+            if (real(fd, bytes, length, offset) < 0)
+                return -1;
+        }
+        errno = EIO;
+        return -1;
+    }
+    return real(fd, bytes, length, offset);
+}
+
+static void wait_thawed(struct pool *p)
+{
+    for (int i = 0; i < 200 && atomic_load(&local_of(p->s)->frozen); i++)
+        usleep(50000);
+    assert_false(atomic_load(&local_of(p->s)->frozen));
+}
+
+/* ---- what is handed out ---- */
+
+static void assert_present(struct pool *p, const struct store_object *o, const struct store_wcc *wcc)
+{
+    struct store_attr now = attr_of(p, o);
+    if (wcc->has_after) {
+        assert_int_equal(wcc->after.size, now.size);
+        assert_int_equal(wcc->after.change, now.change);
+    }
+    if (wcc->has_before)
+        assert_int_equal(wcc->before_change, now.change);
+}
+
+static void attributes_of_a_write_that_failed_are_not_handed_out(void **state)
+{
+    struct pool *p = *state;
+    struct store_object o = made(p, &p->root, "f", STORE_REG);
+    static uint8_t bytes[10000] = {1};
+    for (unsigned length = 100; length <= sizeof(bytes); length += 9900) {
+        struct store_wcc wcc;
+        atomic_store(&commit_fault, EIO);
+        atomic_store(&commit_fault_count, 1);
+        int rc = call(p, (struct call){.run = call_write,
+                                       .c = &root_cred,
+                                       .o = &o,
+                                       .bytes = bytes,
+                                       .length = length,
+                                       .wcc = &wcc});
+        assert_int_equal(rc, -EIO);
+        assert_present(p, &o, &wcc);
+        wait_thawed(p);
+    }
+    audit(p);
+}
+
+struct pair {
+    struct pool *p;
+    struct store_wcc wcc;
+    int first, second;
+    atomic_int left;
+};
+
+static void make_first(void *arg)
+{
+    struct pair *pair = arg;
+    struct store_make how = {.type = STORE_REG, .how = STORE_MAKE_GUARDED};
+    struct store_object o;
+    struct store_attr attr;
+    struct store_wcc wcc;
+    pair->first = pair->p->s->ops->make(pair->p->s, &root_cred, &pair->p->root, named("x"), &how, &o, &attr, &wcc);
+    atomic_fetch_sub(&pair->left, 1);
+}
+
+static void make_second(void *arg)
+{
+    struct pair *pair = arg;
+    struct store_make how = {.type = STORE_REG, .how = STORE_MAKE_GUARDED};
+    struct store_object o;
+    struct store_attr attr;
+    pair->second =
+        pair->p->s->ops->make(pair->p->s, &root_cred, &pair->p->root, named("x"), &how, &o, &attr, &pair->wcc);
+    atomic_fetch_sub(&pair->left, 1);
+}
+
+static void refuse_slowly(void *arg)
+{
+    struct pair *pair = arg;
+    make_first(pair);
+}
+
+/* The second is refused because of the first, and then the group fails: the first has never been. */
+static void what_a_failed_group_saw_is_not_handed_out(void **state)
+{
+    struct pool *p = *state;
+    struct pair pair = {.p = p};
+    unsigned together = 0;
+    for (unsigned round = 0; round < 20; round++) {
+        atomic_store(&pair.left, 2);
+        atomic_store(&commit_fault, EIO);
+        atomic_store(&commit_fault_count, 1);
+        assert_int_equal(worker_spawn(worker_at(0), refuse_slowly, &pair), 0);
+        assert_int_equal(worker_spawn(worker_at(0), make_second, &pair), 0);
+        while (atomic_load(&pair.left))
+            usleep(100);
+        assert_int_equal(pair.first, -EIO);
+        together += pair.second == -EIO;
+        assert_present(p, &p->root, &pair.wcc);
+        wait_thawed(p);
+    }
+    assert_true(together);
+}
+
+/* ---- what is taken back ---- */
+
+struct half {
+    struct mutation m;
+    struct local *l;
+};
+
+static int half_apply(struct mutation *m, struct meta_txn *t)
+{
+    int rc = meta_system_put(t, "half", "x", 1);
+    return rc ? rc : -ENOENT;
+}
+
+static int half_run(void *arg)
+{
+    struct half *half = arg;
+    return writer_run(half->l, &half->m);
+}
+
+static int half_there(void *arg)
+{
+    struct local *l = arg;
+    struct meta_txn *t;
+    char value[8];
+    size_t length;
+    int rc = meta_read_begin(l, &t);
+    if (rc)
+        return rc;
+    rc = meta_system_get(t, "half", value, sizeof(value), &length);
+    meta_read_end(t);
+    return rc;
+}
+
+static void a_mutation_that_fails_in_its_midst_leaves_nothing(void **state)
+{
+    struct pool *p = *state;
+    struct half half = {.m.apply = half_apply, .l = local_of(p->s)};
+    assert_int_equal(worker_call(worker_at(0), half_run, &half), -ENOENT);
+    assert_int_equal(worker_call(worker_at(0), half_there, half.l), -ENOENT);
+    assert_false(atomic_load(&half.l->frozen));
+}
+
+static void a_commit_found_after_its_error_counts_its_blocks_once(void **state)
+{
+    struct pool *p = *state;
+    struct store_object o = made(p, &p->root, "f", STORE_REG);
+    static uint8_t bytes[10000] = {1}, back[10000];
+    uint32_t got;
+    atomic_store(&meta_fault, 2);
+    assert_int_equal(t_write(p, &root_cred, &o, 0, bytes, sizeof(bytes)), -EIO);
+    atomic_store(&meta_fault, 0);
+    wait_thawed(p);
+    assert_int_equal(t_read(p, &root_cred, &o, 0, back, sizeof(back), &got), 0);
+    assert_int_equal(got, sizeof(back)); /* nobody was told that it failed: -EIO leaves it open */
+    audit(p);
+}
+
+/* ---- what must not be used ---- */
+
+struct take {
+    struct mutation m;
+    struct pool *p;
+    struct store_object o;
+    place_t place;
+    struct chunk_map map;
+};
+
+static int take_write(void *arg)
+{
+    struct take *take = arg;
+    unsigned got;
+    uint8_t *block = aligned_alloc(STORE_BLOCK, STORE_BLOCK);
+    memset(block, 7, STORE_BLOCK);
+    struct local *l = local_of(take->p->s);
+    int rc = seg_reserve(l, 1, &take->place, &got);
+    if (!rc)
+        rc = seg_write(l, take->place, &(struct iovec){block, STORE_BLOCK}, 1, 1);
+    take->map.crc[0] = block_crc(block);
+    free(block);
+    return rc;
+}
+
+static int take_apply(struct mutation *m, struct meta_txn *t)
+{
+    struct take *take = (struct take *)m;
+    int64_t delta;
+    take->map.kind = CHUNK_MAP;
+    take->map.extent_count = 1;
+    take->map.extents[0] = (struct extent){.place = take->place, .count = 1};
+    return meta_put_chunk(t, take->p->tree, take->o.ino, 0, &take->map, meta_next_change(t), &delta);
+}
+
+static int take_run(void *arg)
+{
+    struct take *take = arg;
+    take->m.apply = take_apply;
+    return writer_run(local_of(take->p->s), &take->m);
+}
+
+/* A disk that said once that it could not sync may say the next time that it has, of data that is lost. */
+static void what_was_written_before_a_failed_sync_is_never_used(void **state)
+{
+    struct pool *p = *state;
+    struct take *take = calloc(1, sizeof(*take));
+    struct local *l = local_of(p->s);
+    int pipes[2];
+    take->p = p;
+    take->o = made(p, &p->root, "f", STORE_REG);
+    assert_int_equal(worker_call(worker_at(0), take_write, take), 0);
+    struct seg *seg = seg_get(l->segs, place_segment(take->place));
+    assert_int_equal(pipe(pipes), 0);
+    int fd = seg->fd;
+    seg->fd = pipes[1]; /* cannot be synced */
+    assert_int_equal(t_chmod(p, &root_cred, &take->o, 0600), -EIO);
+    seg->fd = fd;
+    wait_thawed(p);
+    assert_int_equal(worker_call(worker_at(0), take_run, take), -EIO);
+    assert_int_equal(attr_of(p, &take->o).used, 0);
+    seg_put(seg);
+    static uint8_t bytes[8192] = {1};
+    assert_int_equal(t_write(p, &root_cred, &take->o, 0, bytes, sizeof(bytes)), 0);
+    close(pipes[0]);
+    close(pipes[1]);
+    free(take);
+}
+
+/* ---- all at once ---- */
+
+enum { FILES = 6, ACTORS = 24 };
+
+struct stress {
+    struct pool *p;
+    struct store_object dir;
+    atomic_int left, unexpected;
+    atomic_bool over;
+    unsigned steps;
+};
+struct actor {
+    struct stress *stress;
+    uint64_t seed;
+};
+
+static unsigned below(struct actor *a, unsigned limit)
+{
+    a->seed = a->seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (unsigned)(a->seed >> 33) % limit;
+}
+
+static bool is_expected(int rc)
+{
+    return rc == 0 || rc == -EIO || rc == SL_EFROZEN || rc == -ESTALE || rc == -ENOENT || rc == -EEXIST ||
+           rc == -ENOSPC || rc == SL_EDELAY;
+}
+
+static int actor_step(struct actor *a, struct store *s, uint8_t *bytes)
+{
+    struct stress *stress = a->stress;
+    char name[8], other[8];
+    struct store_object o;
+    struct store_attr attr, dir_attr;
+    struct store_wcc wcc, wcc2;
+    snprintf(name, sizeof(name), "f%u", below(a, FILES));
+    snprintf(other, sizeof(other), "f%u", below(a, FILES));
+    int rc = s->ops->lookup(s, &root_cred, &stress->dir, named(name), &o, &attr, &dir_attr);
+    if (rc == -ENOENT) {
+        struct store_make how = {.type = STORE_REG, .how = STORE_MAKE_UNCHECKED};
+        return s->ops->make(s, &root_cred, &stress->dir, named(name), &how, &o, &attr, &wcc);
+    }
+    if (rc)
+        return rc;
+    unsigned what = below(a, 100);
+    if (what < 55) { /* all over a file of many chunks */
+        uint64_t offset = below(a, 3) ? below(a, 20000) : (uint64_t)below(a, 200) * STORE_CHUNK + below(a, 9000);
+        uint32_t length = below(a, 4) ? 1 + below(a, 9000) : 1 + below(a, 300000);
+        if (below(a, 2)) {
+            offset = offset / STORE_BLOCK * STORE_BLOCK;
+            length = (length + STORE_BLOCK - 1) / STORE_BLOCK * STORE_BLOCK;
+        }
+        memset(bytes, 1 + (int)below(a, 255), length);
+        return s->ops->write(s, &root_cred, &o, offset, bytes, length, &wcc);
+    }
+    if (what < 75) {
+        uint64_t size = below(a, 2) ? below(a, 30000) : (uint64_t)below(a, 200) * STORE_CHUNK + below(a, 9000);
+        struct store_setattr set = {.set = STORE_SET_SIZE, .size = size};
+        return s->ops->setattr(s, &root_cred, &o, &set, NULL, &wcc);
+    }
+    if (what < 85) {
+        struct slice_list list;
+        bool eof;
+        slices_init(&list);
+        rc = s->ops->read(s, &root_cred, &o, below(a, 30000), 100000, &list, &eof, &attr);
+        slices_clear(&list);
+        return rc;
+    }
+    if (what < 90)
+        return s->ops->remove(s, &root_cred, &stress->dir, named(name), &wcc);
+    if (what < 95)
+        return s->ops->link(s, &root_cred, &o, &stress->dir, named(other), &attr, &wcc);
+    return s->ops->rename(s, &root_cred, &stress->dir, named(name), &stress->dir, named(other), &wcc, &wcc2);
+}
+
+static void actor_main(void *arg)
+{
+    struct actor *a = arg;
+    uint8_t *bytes = malloc(400000);
+    for (unsigned i = 0; i < a->stress->steps && !atomic_load(&a->stress->over); i++) {
+        int rc = actor_step(a, a->stress->p->s, bytes);
+        if (!is_expected(rc)) {
+            fprintf(stderr, "unexpected: %s\n", sl_strerror(rc));
+            atomic_store(&a->stress->unexpected, rc);
+        }
+        if (rc == SL_EFROZEN)
+            coro_sleep(20);
+    }
+    free(bytes);
+    atomic_fetch_sub(&a->stress->left, 1);
+}
+
+/* The open segment cannot be synced, nor written, for a moment. */
+static void break_open_segment(struct pool *p, unsigned us)
+{
+    struct seg_store *st = local_of(p->s)->segs;
+    int pipes[2];
+    pthread_mutex_lock(&st->lock);
+    struct seg *seg = st->open;
+    if (seg)
+        atomic_fetch_add(&seg->refs, 1);
+    pthread_mutex_unlock(&st->lock);
+    if (!seg || pipe(pipes))
+        return;
+    int fd = seg->fd;
+    seg->fd = pipes[1];
+    usleep(us);
+    seg->fd = fd;
+    seg_put(seg);
+    usleep(100000); /* what was begun has ended */
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+static void stress(struct pool *p, unsigned steps, bool faults)
+{
+    const char *from = getenv("SEED");
+    uint64_t seed = from ? strtoull(from, NULL, 0) : (uint64_t)clock_monotonic_ns();
+    struct stress all = {.p = p, .steps = steps};
+    struct actor actors[ACTORS];
+    fprintf(stderr, "SEED=%lu\n", seed);
+    all.dir = made(p, &p->root, "d", STORE_DIR);
+    atomic_store(&all.left, ACTORS);
+    for (unsigned i = 0; i < ACTORS; i++) {
+        actors[i] = (struct actor){&all, seed + i * 7919};
+        assert_int_equal(worker_spawn(worker_at(i % workers_count()), actor_main, &actors[i]), 0);
+    }
+    for (unsigned n = 0; atomic_load(&all.left); n++) {
+        usleep(20000);
+        if (!faults)
+            continue;
+        switch (n % 5) {
+        case 0:
+            atomic_store(&commit_fault, ENOSPC);
+            atomic_store(&commit_fault_count, 1);
+            break;
+        case 1:
+            atomic_store(&commit_fault, EIO);
+            atomic_store(&commit_fault_count, 1);
+            break;
+        case 2:
+            atomic_store(&meta_fault, 1);
+            usleep(5000);
+            atomic_store(&meta_fault, 0);
+            break;
+        case 3:
+            atomic_store(&meta_fault, 2);
+            usleep(5000);
+            atomic_store(&meta_fault, 0);
+            break;
+        case 4:
+            break_open_segment(p, 3000);
+            break;
+        }
+        wait_thawed(p);
+    }
+    atomic_store(&commit_fault_count, 0);
+    wait_thawed(p);
+    assert_int_equal(atomic_load(&all.unexpected), 0);
+    audit(p);
+    settle(p);
+    audit(p);
+    pool_reopen(p);
+    audit(p);
+}
+
+static unsigned steps_of(unsigned usual)
+{
+    const char *steps = getenv("STEPS");
+    return steps ? (unsigned)atoi(steps) : usual;
+}
+
+static void the_books_balance_after_many_changes_at_once(void **state)
+{
+    stress(*state, steps_of(150), false);
+}
+
+static void the_books_balance_after_failures(void **state)
+{
+    stress(*state, steps_of(150), true);
+}
+
+static int tests(void)
+{
+#define EACH(test) cmocka_unit_test_setup_teardown(test, pool_setup, pool_teardown)
+    const struct CMUnitTest all[] = {
+        EACH(attributes_of_a_write_that_failed_are_not_handed_out),
+        EACH(what_a_failed_group_saw_is_not_handed_out),
+        EACH(a_mutation_that_fails_in_its_midst_leaves_nothing),
+        EACH(a_commit_found_after_its_error_counts_its_blocks_once),
+        EACH(what_was_written_before_a_failed_sync_is_never_used),
+        EACH(the_books_balance_after_many_changes_at_once),
+        EACH(the_books_balance_after_failures),
+    };
+    return cmocka_run_group_tests(all, NULL, NULL);
+}
+
+int main(void)
+{
+    return run_with_workers(tests);
+}
