@@ -69,10 +69,11 @@ deps: ## install what is missing from Debian's packages (without root: print the
 
 install: all ## install under PREFIX (default /usr/local)
 	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/sluice \
-		$(DESTDIR)$(PREFIX)/share/bash-completion/completions
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m755 $(BUILD)/sluiced $(DESTDIR)$(PREFIX)/sbin/
 	install -m755 $(BUILD)/sluice $(DESTDIR)$(PREFIX)/bin/
 	install -m644 README.md docs/*.md conf/sluice.conf $(DESTDIR)$(PREFIX)/share/doc/sluice/
+	install -m644 docs/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 	install -m644 conf/sluice.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 
 quickstart: ## build, start a server, import DATA=DIR, read it back over NFS, survive kill -9

@@ -3,6 +3,7 @@
 SEED ?= 20261130
 TEST_ENV = SLUICE_BUILD=$(BUILD) BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1
 TREE_TOOL := $(BUILD)/tests/nfstree
+LIBNFS_OPS := $(BUILD)/tests/libnfs_ops
 RECFS := $(BUILD)/tests/recfs
 
 check: lint check-unit check-nfs check-cli check-crash check-kernel check-sanitizers check-fuzz ## all tests, reduced counts (under 15 minutes)
@@ -13,8 +14,9 @@ unit: $(UNIT_PROGRAMS)
 check-unit: all $(UNIT_PROGRAMS) ## unit tests
 	@tests/run-unit $(UNIT_PROGRAMS)
 
-check-nfs: all $(TREE_TOOL) ## every procedure, bad input, random histories, a big directory
+check-nfs: all $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad input, random histories, a big directory
 	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
+		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		tests/nfs/test_hot_path.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
 		'tests/nfs/test_big_directory.py --files 20000'
@@ -29,10 +31,11 @@ check-crash: all $(RECFS) ## kill -9, power loss, failing disks, reduced
 check-kernel: all ## a real Linux client
 	@tests/run $(TEST_ENV) 'tests/kernel/run 3000 16'
 
-check-sanitizers: ## protocol tests against a server built with ASan and UBSan
+check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with ASan and UBSan
 	@$(MAKE) --no-print-directory SAN=address all
-	@tests/run SLUICE_BUILD=build-address BUILD=build-address PYTHONDONTWRITEBYTECODE=1 \
+	@tests/run SLUICE_BUILD=build-address BUILD=build-address LIBNFS_OPS=$(abspath $(LIBNFS_OPS)) PYTHONDONTWRITEBYTECODE=1 \
 		tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
+		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)'
 
@@ -69,6 +72,10 @@ lint: ## layers and shape of the sources
 $(TREE_TOOL): tests/nfs/nfstree.c
 	@mkdir -p $(@D)
 	$(Q)echo "  CC $<"; $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -lnfs
+
+$(LIBNFS_OPS): tests/nfs/libnfs_ops.c tests/nfs/libnfs_raw.c tests/nfs/libnfs_ops.h
+	@mkdir -p $(@D)
+	$(Q)echo "  CC $@"; $(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lnfs
 
 $(RECFS): tests/crash/recfs.c
 	@mkdir -p $(@D)

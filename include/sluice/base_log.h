@@ -1,5 +1,5 @@
-/* Log lines to stderr: "<level>time subject: text".  Any thread; one write(2) a line, so lines never mix.
- * Nothing on the path of a request served from RAM logs. */
+/* Log lines to stderr: "time subject: text", under systemd's journal with "<level>" before it.  Any thread; one
+ * write(2) a line, so lines never mix.  Nothing on the path of a request served from RAM logs. */
 #ifndef SLUICE_BASE_LOG_H
 #define SLUICE_BASE_LOG_H
 

@@ -129,7 +129,7 @@ void settings_nobody_writes(const struct volume_settings *s, char to[512])
         snprintf(to, 512, "nobody can write: squash=all makes everyone 65534, who does not own the volume; "
                  "sluice volume set %s owner=65534:65534 mode=0755 helps", c->name);
     else
-        snprintf(to, 512, "nobody can write: only root owns the volume, and squash=root takes root's "
-                 "rights from other hosts; sluice volume set %s squash=none lets their root write, "
+        snprintf(to, 512, "nobody can write: root owns the volume, and squash=root makes other hosts' root "
+                 "65534; sluice volume set %s squash=none lets their root write; "
                  "sluice volume set %s owner=1000:1000 mode=0755 gives it to uid 1000", c->name, c->name);
 }

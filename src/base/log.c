@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,7 +57,9 @@ void log_line(enum log_level level, const char *subject, const char *format, ...
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
 
-    size_t length = stored(snprintf(line, 8, "<%c>", levels[level].priority), 8);
+    size_t length = 0;
+    if (getenv("JOURNAL_STREAM")) /* systemd reads the priority off the line, people do not */
+        length = stored(snprintf(line, 8, "<%c>", levels[level].priority), 8);
     length += strftime(line + length, sizeof(line) - length, "%Y-%m-%dT%H:%M:%S", &utc);
     length += stored(snprintf(line + length, sizeof(line) - length,
                               ".%03ldZ %s: ", now.tv_nsec / 1000000, subject),

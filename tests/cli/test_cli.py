@@ -115,11 +115,14 @@ def configuration_mistakes_name_the_line(server):
 def command_line_mistakes_are_sentences(server):
     for words, part in (((), "--pool"), (("--pool",), "--pool"), (("--poool", "x"), "--poool"), (("word",), "word"),
                         (("--pool", "/p", "--listen", "localhost"), "localhost"),
-                        (("--pool", "/p", "--workers", "x"), "workers")):
+                        (("--pool", "/p", "--workers", "x"), "workers"),
+                        (("--pool", "/p", "--cache", "900T"), "--cache: is more than the RAM"),
+                        (("--pool", "/p", "--cache", "1K"), "--cache: is too small")):
         done = run_sluiced(*words)
         equal(done.returncode, 2, words)
         holds(part in done.stderr.decode(), done.stderr)
-    holds(b"--listen" in run_sluiced("--help").stdout, "--help")
+    told = run_sluiced("--help").stdout
+    holds(b"--listen" in told and max(map(len, told.splitlines())) <= 100, "--help")
     holds(run_sluiced("--version").stdout.startswith(b"sluiced "), "--version")
 
 
@@ -140,6 +143,13 @@ def port_in_use_is_said(server):
         done = run_sluiced("--pool", os.path.join(SCRATCH, "port"), "--listen", address)
     equal(done.returncode, 1, done.stderr)
     holds(address.encode() in done.stderr and b"in use" in done.stderr, done.stderr)
+
+
+@test
+def control_socket_without_a_directory_is_said(server):
+    done = run_sluiced("--pool", os.path.join(SCRATCH, "socket"), "--listen", "127.0.0.1:0", "--socket", "/no/where")
+    equal(done.returncode, 1, done.stderr)
+    holds(b"/no/where" in done.stderr and b"directory is not there" in done.stderr, done.stderr)
 
 
 @test

@@ -58,7 +58,7 @@ class Bench:
 
     def __init__(self, rig, seed, tolerant):
         self.rig, self.recorder = rig, rig.recorder()
-        self.recorder.set(sync_us=200)
+        self.recorder.set(sync_us=200, sync_meta_us=200)
         self.server = rig.server(pool=os.path.join(self.recorder.mount, "pool"))
         self.server.start()
         asked = self.recorder.position()

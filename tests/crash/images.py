@@ -4,7 +4,8 @@ Record reads the record.  Disk plays it up to a position and keeps two things ap
 changed since but not covered by a completed sync.  build() makes a directory of the durable part and a choice of the
 rest: each block of a file holds what it held at the last sync or after any later write of it, a file's size is one it
 has had since, and a name that was made, moved or removed may or may not be so yet, for as long as its directory was
-not synced.  What a sync failed to write may get lost although a later one succeeds, as Linux has it.  Classes of syncs named in `without` count as if they had never been made.
+not synced.  What a sync failed to write may get lost although a later one succeeds, as Linux has it.  Classes of
+syncs named in `without` count as if they had never been made.
 """
 import bisect
 import collections
@@ -369,14 +370,15 @@ class Disk:
             copy_sparse(source, target, min(size, file.size))
             os.ftruncate(target, size)
             for p, start, end in choice.blocks(file):
+                choice.written += max(min(end, size) - start, 0)
                 self._write(target, p, start, min(end, size))
         finally:
             os.close(source)
             os.close(target)
 
 
-HOWS = ("nothing", "nothing", "all", "some", "some", "few", "most", "torn", "one file", "all but one file", "until",
-        "sectors", "sizes only")
+HOWS = ("nothing", "nothing", "nothing", "all", "some", "some", "few", "most", "torn", "one file", "all but one file",
+        "until", "sectors", "sizes only")
 
 
 class Choice:
@@ -388,12 +390,12 @@ class Choice:
         indices = [p.index for f in pending for p in f.pending]
         self.file = rng.choice(pending) if pending else None
         self.until = rng.choice(indices) if indices else 0
-        self.counts = [0, 0]  # blocks taken, left
+        self.written, self.unsynced = 0, sum(p.length for f in pending for p in f.pending if p.data_at is not None)
 
     def __str__(self):
         detail = f" {self.file.path}" if "file" in self.how and self.file else ""
         detail += f" {self.until}" if self.how == "until" else ""
-        return f"{self.how}{detail}: {self.counts[0]} unsynced blocks written, {self.counts[1]} not"
+        return f"{self.how}{detail}: {self.written >> 10} of {self.unsynced >> 10} unsynced KiB written"
 
     def _all_or_nothing(self, file):
         if self.how in ("nothing", "sizes only"):
@@ -468,9 +470,7 @@ class Choice:
         odds = {"few": 0.1, "most": 0.9}.get(self.how, 0.5)
         for block, changes in versions.items():
             if self.rng.random() >= odds:
-                self.counts[1] += 1
                 continue
-            self.counts[0] += 1
             last = self.rng.randrange(len(changes)) if self.rng.random() < 0.3 else len(changes) - 1
             for p in changes[:last + 1]:
                 yield p, max(p.offset, block * unit), min(p.offset + p.length, (block + 1) * unit)

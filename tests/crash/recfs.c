@@ -48,8 +48,9 @@ struct control {
     _Atomic uint32_t fail_meta_write, fail_meta_sync, fail_data_write, fail_data_sync, fail_read;
     _Atomic uint32_t error;      /* with which errno; 0: EIO */
     _Atomic uint32_t limit;      /* so many failures, then the switches turn themselves off; 0: no limit */
-    _Atomic uint32_t sync_us;    /* what a sync takes, on average */
+    _Atomic uint32_t sync_us, sync_meta_us; /* what a sync takes, elsewhere and below meta/ */
     _Atomic uint32_t forget;     /* 1: the kernel drops what it has cached of LMDB's data; then 0 again */
+    _Atomic uint32_t unused;
     _Atomic uint64_t failures;   /* made so far */
 };
 
@@ -225,9 +226,9 @@ static int op_write(const char *path, const char *buffer, size_t size, off_t off
     return rc ? rc : (int)written;
 }
 
-static void take_time(void)
+static void take_time(bool meta)
 {
-    uint32_t us = fs.control->sync_us;
+    uint32_t us = meta ? fs.control->sync_meta_us : fs.control->sync_us;
     if (us)
         usleep(us / 2 + (uint32_t)random() % us);
 }
@@ -236,7 +237,7 @@ static int op_fsync(const char *path, int datasync, struct fuse_file_info *fi)
 {
     struct handle *h = handle_of(fi);
     uint64_t began = fs.control->position;
-    take_time();
+    take_time(h->meta);
     int fail = h->meta ? failing(&fs.control->fail_meta_sync, h->dsync ? 2 : 1)
                        : failing(&fs.control->fail_data_sync, 1);
     uint32_t flags = (datasync ? FLAG_DATASYNC : 0) | (h->dsync ? FLAG_DSYNC : 0);
@@ -380,7 +381,7 @@ static int op_fsyncdir(const char *path, int datasync, struct fuse_file_info *fi
 {
     const char *name = (char *)(uintptr_t)fi->fh;
     uint64_t began = fs.control->position;
-    take_time();
+    take_time(is_meta(name));
     int fail = is_meta(name) ? failing(&fs.control->fail_meta_sync, 1) : failing(&fs.control->fail_data_sync, 1);
     if (fail)
         return fail;

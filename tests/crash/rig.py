@@ -57,8 +57,8 @@ class Recorder:
     recorder.set(fail_data_sync=1), all off by clear()."""
     FIELDS = {name: 8 + 4 * at for at, name in enumerate(
         ("fail_meta_write", "fail_meta_sync", "fail_data_write", "fail_data_sync", "fail_read", "error", "limit",
-         "sync_us", "forget"))}
-    FAILURES = 48
+         "sync_us", "sync_meta_us", "forget"))}
+    FAILURES = 56
 
     def __init__(self, base):
         self.folder = tempfile.mkdtemp(prefix="recfs-", dir=base)
@@ -128,6 +128,7 @@ class Rig:
         def ended(number, frame):
             raise KeyboardInterrupt
         signal.signal(signal.SIGTERM, ended)
+        signal.signal(signal.SIGINT, ended)
         base = "/dev/shm" if self.ram and os.access("/dev/shm", os.W_OK) else None
         self.folder = tempfile.mkdtemp(prefix="sluice-crash-", dir=base)
         self.things = []

@@ -7,7 +7,7 @@ import copy
 import random
 
 import rawrpc
-from model import Model, Sparse  # tests/nfs/model.py
+from model import Model  # tests/nfs/model.py
 
 ROOT, SHARED, HOME = 0, 1, 2  # numbers of the nodes that every view has
 SHARED_NAME = b"shared"
@@ -227,6 +227,3 @@ def _runs(data):
         else:
             runs.append([start, end])
     return runs
-
-
-__all__ = ["Op", "View", "Tree", "differences", "Sparse", "ROOT", "SHARED", "HOME", "SHARED_NAME"]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """test_big_directory.py [--files N] [--tenth]: one directory with N files, listed by READDIR and READDIRPLUS, each
 name exactly once, also while every third entry is removed between two calls.  With --linear a directory of a tenth
-the size is listed as well, and the time an entry may not grow by more than half."""
+the size is listed as well, and the server's time an entry may at most double (a larger directory's inodes miss the
+processor's caches and the decoded table; anything worse than linear would show as ten times)."""
 import argparse
 import sys
 import time
@@ -140,7 +141,7 @@ def main():
         if args.linear:
             for plus in (False, True):
                 small, large = costs[args.files // 10, plus], costs[args.files, plus]
-                harness.check(large <= 10 * max(small, .02) * 1.5, f"time is linear: {small:.2f} s, {large:.2f} s")
+                harness.check(large <= 10 * max(small, .02) * 2, f"time is linear: {small:.2f} s, {large:.2f} s")
             print("ok listing time grows linearly")
             passed += 1
         everything = {name_of(i) for i in range(args.files)}

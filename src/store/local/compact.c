@@ -2,17 +2,17 @@
  * dead are emptied first. */
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "store/local/seg_private.h"
 #include "store/local/writer.h"
 
-enum { VICTIMS_MOST = 64 };
+enum { VICTIMS_MOST = 64, PIECE_BYTES = 16 << 20, PAUSE_NS_MOST = 100000000, SHRINK_NS = 100000000 };
 #define MIB UINT64_C(1048576)
 
 struct removal {
     struct mutation m; /* first */
-    struct seg_store *store;
     struct seg *seg;
 };
 
@@ -22,23 +22,18 @@ static bool is_settled(const struct seg *seg)
     return atomic_load(&seg->closed) && !atomic_load(&seg->pending);
 }
 
-/* An empty segment, with a reference, and how many more there are.  Once empty it stays so. */
-static struct seg *find_empty(struct seg_store *st, unsigned *more)
+/* An empty segment, with a reference.  Once empty it stays so. */
+static struct seg *find_empty(struct seg_store *st)
 {
     struct seg *found = NULL;
-    *more = 0;
     rcu_read_lock();
     const struct seg_table *table = rcu_dereference(st->table);
-    for (unsigned i = 0; i < table->count; i++) {
+    for (unsigned i = 0; i < table->count && !found; i++) {
         struct seg *seg = table->at[i];
         if (!is_settled(seg) || atomic_load(&seg->live))
             continue;
-        if (found) {
-            ++*more;
-        } else {
-            found = seg; /* the table's own reference holds it as long as we are in here */
-            atomic_fetch_add(&seg->refs, 1);
-        }
+        found = seg; /* the table's own reference holds it as long as we are in here */
+        atomic_fetch_add(&seg->refs, 1);
     }
     rcu_read_unlock();
     return found;
@@ -48,36 +43,76 @@ static int apply_removal(struct mutation *m, struct meta_txn *t)
 {
     struct removal *removal = (struct removal *)m;
     char key[SEG_KEY_ROOM];
+    /* A group whose commit had failed may have been found on disk since. */
+    if (atomic_load(&removal->seg->live))
+        return SL_EREFUSED;
     seg_record_key(removal->seg->number, key);
     int error = meta_system_put(t, key, NULL, 0);
     return error == -ENOENT ? 0 : error; /* no group ever used it */
 }
 
-static void remove_file(void *arg)
+void seg_pause(uint64_t since_ns)
 {
-    struct removal *removal = arg;
-    char name[SEG_NAME_ROOM];
-    seg_file_name(removal->seg->number, name);
-    if (unlinkat(removal->store->data_fd, name, 0) && errno != ENOENT)
-        log_warning("segment", "cannot remove data/%s: %s", name,
-                    sl_strerror(-errno)); /* the next start will */
+    uint64_t took = clock_monotonic_ns() - since_ns;
+    if (took > PAUSE_NS_MOST)
+        took = PAUSE_NS_MOST;
+    nanosleep(&(struct timespec){.tv_nsec = (long)took}, NULL);
 }
 
-/* 1: one was removed; 0: none is empty. */
+/* A part of the file that goes.  To remove a large one at once keeps others from the device for half a second where the
+ * file system discards what it frees. */
+static void shrink(void *arg)
+{
+    struct seg_store *st = arg;
+    struct stat info;
+    uint64_t end = clock_monotonic_ns() + SHRINK_NS;
+    off_t size = fstat(st->removing->fd, &info) ? 0 : info.st_size;
+    while (size > 0 && clock_monotonic_ns() < end) {
+        uint64_t start = clock_monotonic_ns();
+        size = size > PIECE_BYTES ? size - PIECE_BYTES : 0;
+        if (ftruncate(st->removing->fd, size))
+            size = 0; /* then at once */
+        seg_pause(start);
+    }
+    st->shrunk = size == 0;
+}
+
+void seg_removing_end(struct seg_store *st)
+{
+    char name[SEG_NAME_ROOM];
+    seg_file_name(st->removing->number, name);
+    if (unlinkat(st->data_fd, name, 0) && errno != ENOENT)
+        log_warning("segment", "cannot remove data/%s: %s", name,
+                    sl_strerror(-errno)); /* the next start will */
+    seg_table_remove(st, st->removing);
+    seg_put(st->removing);
+    st->removing = NULL;
+}
+
+static void remove_more(struct seg_store *st)
+{
+    blocking_run(shrink, st);
+    if (st->shrunk)
+        seg_removing_end(st);
+}
+
+/* 1: one was empty, or is going; 0: none is empty. */
 static int remove_empty(struct local *l)
 {
     struct seg_store *st = l->segs;
-    unsigned more;
-    struct removal removal = {.m.apply = apply_removal, .store = st, .seg = find_empty(st, &more)};
+    if (st->removing) {
+        remove_more(st);
+        return 1;
+    }
+    struct removal removal = {.m.apply = apply_removal, .seg = find_empty(st)};
     if (!removal.seg)
         return 0;
     int error = writer_run(l, &removal.m);
-    if (!error) {
-        blocking_run(remove_file, &removal);
-        seg_table_remove(st, removal.seg);
-    }
-    seg_put(removal.seg);
-    return error ? error : 1;
+    if (!error)
+        st->removing = removal.seg;
+    else
+        seg_put(removal.seg);
+    return error && error != SL_EREFUSED ? error : 1;
 }
 
 /* What emptying it would give back; 0: it is more than half live.  Holes that were punched are counted out. */

@@ -81,25 +81,51 @@ static int env_open(struct local *l, const char *name, MDB_env **out)
     return lmdb_error(code);
 }
 
-static int databases_open(struct meta *m, MDB_env *env, unsigned txn_flags, unsigned flags)
+struct opening {
+    struct meta *meta;
+    MDB_env *env;
+    unsigned txn_flags, flags;
+};
+
+static int call_open_databases(void *arg)
 {
+    const struct opening *o = arg;
     MDB_txn *txn;
-    int code = mdb_txn_begin(env, NULL, txn_flags, &txn);
+    int code = mdb_txn_begin(o->env, NULL, o->txn_flags, &txn);
     if (code)
-        return lmdb_error(code);
+        return code;
     for (int i = 0; i < DB_COUNT && !code; i++)
-        code = mdb_dbi_open(txn, db_names[i], flags, &m->dbi[i]);
+        code = mdb_dbi_open(txn, db_names[i], o->flags, &o->meta->dbi[i]);
     if (code)
         mdb_txn_abort(txn);
     else
         code = mdb_txn_commit(txn);
-    return lmdb_error(code);
+    return code;
 }
 
-static uint64_t last_txn(MDB_env *env)
+static int databases_open(struct meta *m, MDB_env *env, unsigned txn_flags, unsigned flags)
 {
+    struct opening o = {m, env, txn_flags, flags};
+    return lmdb_error(map_guarded(call_open_databases, &o));
+}
+
+struct looking {
+    MDB_env *env;
     MDB_envinfo info;
-    return mdb_env_info(env, &info) ? 0 : info.me_last_txnid;
+};
+
+static int call_info(void *arg)
+{
+    struct looking *look = arg;
+    return mdb_env_info(look->env, &look->info);
+}
+
+static int last_txn(MDB_env *env, uint64_t *last)
+{
+    struct looking look = {.env = env};
+    int error = lmdb_error(map_guarded(call_info, &look));
+    *last = look.info.me_last_txnid;
+    return error;
 }
 
 /* ---- creation: in a directory of another name, so that a crash never leaves half a database behind ---- */
@@ -223,12 +249,15 @@ static int open_steps(struct local *l, char why[256])
         error = env_open(l, directory, &env);
     if (error)
         return error;
+    uint64_t last;
     error = databases_open(m, env, MDB_RDONLY, 0);
+    if (!error)
+        error = last_txn(env, &last);
     if (error) {
         mdb_env_close(env);
         return error == -ENOENT ? SL_ECORRUPT : error;
     }
-    atomic_store(&m->published, last_txn(env));
+    atomic_store(&m->published, last);
     rcu_assign_pointer(m->env, env);
     return load(l);
 }
@@ -251,8 +280,9 @@ int meta_open(struct local *l, char why[256])
         meta_close(l);
         return error;
     }
-    log_notice("meta", "address space for metadata: %llu GiB%s", (unsigned long long)(m->map_size >> 30),
-               m->map_size < MAP_DEFAULT && !l->options.map_size ? " (limited by RLIMIT_AS: ulimit -v)" : "");
+    if (m->map_size < MAP_DEFAULT && !l->options.map_size)
+        log_notice("meta", "address space for metadata: %llu GiB (limited by RLIMIT_AS: ulimit -v)",
+                   (unsigned long long)(m->map_size >> 30));
     return 0;
 }
 
@@ -274,11 +304,12 @@ int meta_reopen(struct local *l, uint64_t *last)
     if (error)
         return error;
     error = databases_open(l->meta, env, MDB_RDONLY, 0);
+    if (!error)
+        error = last_txn(env, last);
     if (error) {
         mdb_env_close(env);
         return error;
     }
-    *last = last_txn(env);
     rcu_assign_pointer(l->meta->env, env);
     return 0;
 }
@@ -303,13 +334,13 @@ void meta_close(struct local *l)
 void meta_space(struct local *l, uint64_t *used, uint64_t *free_bytes)
 {
     struct meta *m = l->meta;
-    MDB_envinfo info = {0};
+    struct looking look = {0};
     rcu_read_lock();
-    MDB_env *env = rcu_dereference(m->env);
-    if (env)
-        mdb_env_info(env, &info);
+    look.env = rcu_dereference(m->env);
+    if (look.env && map_guarded(call_info, &look))
+        look.info.me_last_pgno = 0; /* it cannot be read just now */
     rcu_read_unlock();
-    *used = (info.me_last_pgno + (uint64_t)1) * STORE_BLOCK;
+    *used = (look.info.me_last_pgno + (uint64_t)1) * STORE_BLOCK;
     *free_bytes = m->map_size > *used ? m->map_size - *used : 0;
 }
 

@@ -79,6 +79,8 @@ uint64_t txn_id(struct txn *txn);
 /* Aborts every pooled read transaction: no thread is in one (env is NULL, a grace period has passed). */
 void txn_pool_empty(struct meta *m);
 int txn_module_start(void); /* SIGBUS handler and thread keys; once or often */
+/* Runs fn(arg), which looks into the map: what it returns, or EIO when SIGBUS took it out of its midst. */
+int map_guarded(int (*fn)(void *arg), void *arg);
 
 /* An LMDB code as an error of ours. */
 int lmdb_error(int code);

@@ -52,6 +52,17 @@ static int guarded(int (*fn)(struct call *), struct call *call)
     return code;
 }
 
+int map_guarded(int (*fn)(void *arg), void *arg)
+{
+    sigjmp_buf jump;
+    if (sigsetjmp(jump, 0))
+        return EIO;
+    guard = &jump;
+    int code = fn(arg);
+    guard = NULL;
+    return code;
+}
+
 int lmdb_error(int code)
 {
     if (code <= 0 && code != MDB_SUCCESS)
@@ -242,11 +253,12 @@ void meta_read_end(struct meta_txn *t)
 /* Lets time pass: true when it makes sense to try again. */
 static bool read_wait(unsigned round, bool reopening)
 {
-    enum { ROUNDS_MOST = 2000 };
+    enum { ROUNDS_MOST = 2000, ROUNDS_FAST = 100 };
     if (round >= ROUNDS_MOST)
         return false;
+    reopening |= round > ROUNDS_FAST;
     if (coro_self()) {
-        if (reopening || round > 100)
+        if (reopening)
             coro_sleep(1);
         else
             coro_yield();

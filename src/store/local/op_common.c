@@ -103,8 +103,8 @@ int op_commit(struct op *op)
     op->mutation.apply = op_apply;
     int rc = writer_run(op->local, &op->mutation);
     for (unsigned i = 0; i < 2; i++) {
-        /* What the puts said has not come to pass. */
-        if (rc && op->putting && op->wcc[i])
+        /* What the puts said, or the check in a group that failed, has not come to pass. */
+        if (rc && (op->putting || op->mutation.failed) && op->wcc[i])
             memset(op->wcc[i], 0, sizeof(*op->wcc[i]));
     }
     return rc;

@@ -34,7 +34,9 @@ static int link_check(struct op *op, struct meta_txn *t)
     rc = perm_dir(op->cred, &k->dir, PERM_WRITE);
     if (rc)
         return rc;
-    return k->inode.nlink >= STORE_LINKS_MAX ? -EMLINK : 0;
+    if (k->inode.nlink >= STORE_LINKS_MAX)
+        return -EMLINK;
+    return t->write ? meta_tree_room(t, op->tree.id, 0, 1) : 0;
 }
 
 static int link_put(struct op *op, struct meta_txn *t)
@@ -80,7 +82,7 @@ int local_link(struct store *s, const struct store_cred *c, const struct store_o
     if (o->tree != dir->tree)
         return -EXDEV;
     rc = op_run(&k.op);
-    if (rc && k.op.putting && attr)
+    if (rc && (k.op.putting || k.op.mutation.failed) && attr)
         memset(attr, 0, sizeof(*attr)); /* it told of a link that did not come to be */
     return rc;
 }

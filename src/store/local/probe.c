@@ -25,8 +25,7 @@ void writer_reason(struct local *l, char reason[160])
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A failed write of LMDB's meta page makes every later begin fail until the environment is opened again. */
-static bool env_is_usable(struct local *l)
+bool writer_env_is_usable(struct local *l)
 {
     struct txn txn;
     if (txn_write_begin(l, &txn))
@@ -39,9 +38,12 @@ static void decide(struct writer *w, bool committed)
 {
     struct group *g = w->undecided;
     w->undecided = NULL;
-    seg_group_done(w->local, committed);
-    if (!committed)
+    if (committed) {
+        seg_group_found(w->local);
+    } else {
+        seg_group_done(w->local, false);
         seg_retire_open(w->local);
+    }
     if (committed && group_publish(g))
         reaper_freed(w->local);
     group_free(g);
@@ -50,7 +52,7 @@ static void decide(struct writer *w, bool committed)
 void writer_commit_failed(struct writer *w, struct group *g)
 {
     w->undecided = g;
-    if (env_is_usable(w->local))
+    if (writer_env_is_usable(w->local))
         decide(w, false);
     else
         w->probe_at = 0; /* readers cannot begin either: at once */
@@ -61,7 +63,7 @@ static int reopen(struct writer *w, bool *found)
 {
     uint64_t last;
     *found = w->undecided;
-    if (env_is_usable(w->local))
+    if (writer_env_is_usable(w->local))
         return 0;
     int error = meta_reopen(w->local, &last);
     if (error)

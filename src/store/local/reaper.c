@@ -1,5 +1,6 @@
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <urcu.h>
 
 #include "store/local/reaper_private.h"
@@ -12,6 +13,7 @@ enum {
     BACKLOG_HIGH = 64,
     POLITE_MS = 10,        /* waits that long at most before a step when many others wait */
     FREED_EVERY_MS = 1000, /* until then neighbours add up */
+    KEPT_EVERY_MS = 5000,  /* so often what lay in segments that were being written is looked at again */
     FREED_NAP_MS = 20,
     RETRY_MS = 500,
     RETRY_NAP_MS = 50,
@@ -29,7 +31,8 @@ struct reaper {
     atomic_uint pending; /* enum kind: what may have work */
     atomic_uint told_orphans, told_cuts;
     struct cut_cursor cut;
-    uint64_t freed_since; /* the last pass over the free list */
+    struct freed_cursor freed;
+    uint64_t freed_since, kept_since; /* the last pass over the free list, and the last one from its beginning */
 
     pthread_mutex_t lock;
     pthread_cond_t ended;
@@ -325,10 +328,17 @@ static bool freed_is_due(struct reaper *r)
 
 static int do_freed(struct reaper *r, bool *more)
 {
-    int rc = reap_freed(r->local, more);
+    bool all = is_settling(r);
+    uint64_t now = clock_monotonic_ns();
+    bool due = !r->freed.more && now - r->kept_since >= KEPT_EVERY_MS * 1000000ull;
+    if (r->freed.kept && (all || due))
+        memset(&r->freed, 0, sizeof(r->freed));
+    if (!r->freed.serial)
+        r->kept_since = now;
+    int rc = reap_freed(r->local, &r->freed, all, more);
     if (!rc && !*more) {
         r->freed_since = clock_monotonic_ns();
-        atomic_fetch_or(&r->pending, COMPACT);
+        atomic_fetch_or(&r->pending, r->freed.kept ? COMPACT | FREED : COMPACT);
     }
     return rc;
 }

@@ -15,10 +15,20 @@ struct cut_cursor {
     struct inode_cut cut;
 };
 
+/* How far the free list has been gone through; zeroes: not at all. */
+struct freed_cursor {
+    uint64_t serial;
+    uint64_t place;
+    uint32_t blocks;
+    bool more; /* not at its end */
+    bool kept; /* something was left there: runs in segments that are being written */
+};
+
 int reap_orphans(struct local *l, uint32_t tree, bool *more);
 /* *finished: a cut has been worked off. */
 int reap_cuts(struct local *l, struct cut_cursor *at, bool *finished, bool *more);
 int reap_versions(struct local *l, bool *more);
-int reap_freed(struct local *l, bool *more);
+/* `all`: also what lies in segments that are being written. */
+int reap_freed(struct local *l, struct freed_cursor *at, bool all, bool *more);
 
 #endif

@@ -243,7 +243,13 @@ int reap_versions(struct local *l, bool *more)
 
 /* ---- freed runs ---- */
 
-enum { FREED_MOST = 1024, PUNCH_BLOCKS = 16 /* 64 KiB */ };
+enum {
+    FREED_MOST = 1024,
+    PUNCH_BLOCKS = 16,  /* 64 KiB */
+    PIECE_BLOCKS = 1024,
+    RUN_BLOCKS_MOST = 65536,
+    PUNCH_NS = 100000000, /* then other work has its turn */
+};
 
 struct freed {
     uint64_t serial;
@@ -253,16 +259,18 @@ struct freed {
 struct freed_pass {
     struct mutation mutation;
     struct local *local;
+    bool all, late; /* some were left for the next pass */
     unsigned count, runs;
     unsigned first, reached;        /* of those to forget: this step's */
     struct freed freed[FREED_MOST]; /* as in the records */
     struct freed run[FREED_MOST];   /* sorted, neighbours joined */
+    bool keep[FREED_MOST];          /* this run, for now */
 };
 
-static int freed_gather(struct freed_pass *p)
+static int freed_gather(struct freed_pass *p, const struct freed_cursor *from)
 {
     struct meta_txn *t;
-    struct freed at = {0};
+    struct freed at = {from->serial, from->place, from->blocks};
     int rc = meta_read_begin(p->local, &t);
     if (rc)
         return rc;
@@ -291,6 +299,7 @@ static void freed_join(struct freed_pass *p)
         struct freed *last = p->runs ? &p->run[p->runs - 1] : NULL;
         const struct freed *next = &p->run[i];
         bool joins = last && last->place + last->blocks == next->place &&
+                     last->blocks + next->blocks <= RUN_BLOCKS_MOST &&
                      last->place >> PLACE_BITS == next->place >> PLACE_BITS;
         if (joins)
             last->blocks += next->blocks;
@@ -299,15 +308,65 @@ static void freed_join(struct freed_pass *p)
     }
 }
 
+static void freed_choose(struct freed_pass *p)
+{
+    for (unsigned i = 0; i < p->runs; i++)
+        p->keep[i] = !p->all && p->run[i].blocks >= PUNCH_BLOCKS &&
+                     seg_is_busy(p->local, p->run[i].place);
+}
+
+static bool is_kept(const struct freed_pass *p, place_t place)
+{
+    unsigned low = 0, high = p->runs; /* the last run that begins at or before the place */
+    while (high - low > 1) {
+        unsigned middle = (low + high) / 2;
+        if (p->run[middle].place <= place)
+            low = middle;
+        else
+            high = middle;
+    }
+    return p->keep[low];
+}
+
+/* Leaves those to be forgotten. */
+static void freed_without_kept(struct freed_pass *p)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < p->count; i++)
+        if (!is_kept(p, p->freed[i].place))
+            p->freed[count++] = p->freed[i];
+    p->count = count;
+}
+
+/* In pieces, and half the time: meanwhile nobody can read from this segment, and where the file system discards what it
+ * frees the whole device is slow. */
+static int punch_gently(struct freed_pass *p, const struct freed *run)
+{
+    int rc = 0;
+    for (uint32_t done = 0, blocks; done < run->blocks && !rc; done += blocks) {
+        uint64_t start = clock_monotonic_ns();
+        blocks = run->blocks - done < PIECE_BLOCKS ? run->blocks - done : PIECE_BLOCKS;
+        rc = seg_punch(p->local, run->place + done, blocks);
+        if (!p->all)
+            seg_pause(start);
+    }
+    return rc;
+}
+
 static void freed_punch(void *arg)
 {
     struct freed_pass *p = arg;
+    uint64_t end = clock_monotonic_ns() + PUNCH_NS;
     for (unsigned i = 0; i < p->runs; i++) {
         const struct freed *run = &p->run[i];
         /* Smaller ones come back when their segment is compacted. */
-        if (run->blocks < PUNCH_BLOCKS)
+        if (p->keep[i] || run->blocks < PUNCH_BLOCKS)
             continue;
-        int rc = seg_punch(p->local, run->place, run->blocks);
+        p->late = i && clock_monotonic_ns() > end;
+        p->keep[i] = p->late;
+        if (p->late)
+            continue;
+        int rc = punch_gently(p, run);
         /* The space is lost until the segment goes; to try for ever would lose more. */
         if (rc)
             log_warning("reaper", "cannot give %u freed blocks back to the file system: %s",
@@ -330,25 +389,40 @@ static int freed_apply(struct mutation *m, struct meta_txn *t)
 
 static int freed_pass(struct freed_pass *p)
 {
-    int rc = freed_gather(p);
-    if (rc || p->count == 0)
-        return rc;
     freed_join(p);
+    freed_choose(p);
     blocking_run(freed_punch, p);
+    freed_without_kept(p);
     p->mutation.apply = freed_apply;
+    int rc = 0;
     for (p->first = 0; p->first < p->count && !rc; p->first = p->reached)
         rc = writer_run(p->local, &p->mutation);
     return rc;
 }
 
-int reap_freed(struct local *l, bool *more)
+int reap_freed(struct local *l, struct freed_cursor *at, bool all, bool *more)
 {
     struct freed_pass *p = malloc(sizeof(*p));
     if (!p)
         return -ENOMEM;
     p->local = l;
-    int rc = freed_pass(p);
-    *more = !rc && p->count == FREED_MOST;
+    p->all = all;
+    p->late = false;
+    *more = false;
+    int rc = freed_gather(p, at);
+    unsigned count = p->count;
+    if (!rc && count) {
+        struct freed last = p->freed[count - 1];
+        rc = freed_pass(p);
+        *more = !rc && (count == FREED_MOST || p->late);
+        if (!p->late) {
+            *at = (struct freed_cursor){last.serial, last.place, last.blocks, false,
+                                        at->kept || p->count < count};
+        }
+    }
+    at->more = *more;
+    if (rc)
+        memset(at, 0, sizeof(*at));
     free(p);
     return rc;
 }

@@ -206,12 +206,18 @@ void seg_account(struct meta_txn *t, place_t place, unsigned blocks, int delta)
         if (!seg) {
             log_error("segment", "a record names %08" PRIx32 ", which is not there",
                       place_segment(place));
+            if (delta > 0)
+                t->failed = -EIO;
             return;
         }
         seg->touched = true; /* and keeps the reference */
         seg->group_live = seg->group_taken = 0;
         seg->touched_next = st->touched;
         st->touched = seg;
+    }
+    if (delta > 0 && seg->unsure) {
+        t->failed = -EIO;
+        return;
     }
     seg->group_live += delta * (int64_t)blocks;
     if (delta > 0)
@@ -245,22 +251,32 @@ int seg_group_flush(struct meta_txn *t)
     return meta_system_put(t, number_key, &number, sizeof(number));
 }
 
-void seg_group_done(struct local *l, bool committed)
+/* `own_pending`: what the group took is still pending. */
+static void group_done(struct seg_store *st, bool committed, bool own_pending)
 {
-    struct seg_store *st = l->segs;
     struct seg *next;
     for (struct seg *seg = st->touched; seg; seg = next) {
         next = seg->touched_next;
-        if (committed) {
+        if (committed)
             atomic_fetch_add(&seg->live, (uint32_t)seg->group_live);
+        if (committed && own_pending)
             atomic_fetch_sub(&seg->pending, seg->group_taken);
-        }
         seg->touched = false;
         seg_put(seg);
     }
     st->touched = NULL;
     if (committed)
         st->recorded_number = st->group_number;
+}
+
+void seg_group_done(struct local *l, bool committed)
+{
+    group_done(l->segs, committed, true);
+}
+
+void seg_group_found(struct local *l)
+{
+    group_done(l->segs, true, false);
 }
 
 /* ---- opening ---- */
@@ -417,6 +433,8 @@ void seg_close(struct local *l)
     if (!st)
         return;
     sweep_free(st->sweep);
+    if (st->removing)
+        seg_removing_end(st);
     seg_space_close(st);
     seg_io_close(st);
     for (unsigned i = 0; st->table && i < st->table->count; i++)

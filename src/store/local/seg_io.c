@@ -12,6 +12,7 @@ enum {
     BATCH_VECTORS = 256, /* of one merged write */
     BATCH_BLOCKS = 256,
     WRITE_TRIES = 3,
+    QUIET_NS = 1000000000,
 };
 
 /* ---- writes ---- */
@@ -47,8 +48,10 @@ static void batch_done(struct ring_op *op, int result, uint32_t cqe_flags)
 {
     struct batch *batch = caa_container_of(op, struct batch, op);
     int64_t left = result;
-    if (result > 0)
+    if (result > 0) {
         seg_mark_dirty(batch->store, batch->first->seg);
+        atomic_store(&batch->first->seg->written_ns, clock_monotonic_ns());
+    }
     for (struct seg_request *r = batch->first, *next; r; r = next) {
         next = r->next;
         left -= (int64_t)r->blocks * SEG_BLOCK;
@@ -313,12 +316,14 @@ int seg_sync_wait(struct local *l)
         if (sync->result < 0) {
             error = sync->result;
             log_error("segment", "fdatasync of %08x: %s", sync->seg->number, sl_strerror(error));
-            seg_mark_dirty(st, sync->seg);
+            sync->seg->unsure = true;
         }
         seg_put(sync->seg);
         free(sync);
     }
     st->syncs = NULL;
+    if (error)
+        seg_retire_open(l);
     return error;
 }
 
@@ -359,11 +364,29 @@ int seg_probe(struct local *l)
     return error;
 }
 
+bool seg_is_busy(struct local *l, place_t place)
+{
+    struct seg *seg = seg_get(l->segs, place_segment(place));
+    uint64_t total, available;
+    if (!seg)
+        return false;
+    bool busy = clock_monotonic_ns() - atomic_load(&seg->written_ns) < QUIET_NS;
+    seg_put(seg);
+    if (!busy)
+        return false;
+    seg_space(l, &total, &available);
+    return available >= total / 10;
+}
+
 int seg_punch(struct local *l, place_t place, unsigned blocks)
 {
     struct seg *seg = seg_get(l->segs, place_segment(place));
     if (!seg)
         return 0; /* went with its segment */
+    if (atomic_load(&seg->closed) && !atomic_load(&seg->pending) && !atomic_load(&seg->live)) {
+        seg_put(seg);
+        return 0; /* goes with it in a moment */
+    }
     int error = fallocate(seg->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                           (off_t)place_block(place) * SEG_BLOCK, (off_t)blocks * SEG_BLOCK)
                     ? -errno

@@ -25,6 +25,7 @@ struct seg {
     uint32_t allocated;    /* blocks that the file system has promised */
     _Atomic uint32_t tail; /* blocks given out to runs */
     atomic_bool closed;    /* no more runs */
+    bool unsure;           /* the writer's: a sync failed */
     _Atomic int64_t pending; /* blocks given out whose fate the writer does not know yet */
     _Atomic uint32_t live; /* blocks that committed records hold */
     uint32_t swept_live;   /* the reaper's: what a sweep could not move; 0: none */
@@ -35,6 +36,7 @@ struct seg {
     /* Written and not synced. */
     atomic_bool dirty;
     struct seg *dirty_next;
+    _Atomic uint64_t written_ns; /* when a write last ended */
     struct rcu_head rcu;
 };
 
@@ -89,7 +91,10 @@ struct seg_store {
     atomic_bool ballast_there, ballast_busy;
     _Atomic unsigned background; /* blocking jobs that run */
 
-    struct sweep *sweep; /* the reaper's */
+    /* the reaper's */
+    struct sweep *sweep;
+    struct seg *removing; /* has no record any more; its file is getting shorter */
+    bool shrunk;
 
     /* the writer's */
     struct seg *touched;
@@ -127,6 +132,9 @@ int seg_file_open(int dir_fd, const char *name, int flags);
 void seg_mark_dirty(struct seg_store *st, struct seg *seg);
 int seg_io_open(struct seg_store *st);
 void seg_io_close(struct seg_store *st);
+
+/* compact.c: removes the file that is being removed. */
+void seg_removing_end(struct seg_store *st);
 
 /* compact_sweep.c: a walk over all chunk records that moves live blocks out of some segments.  The reaper's
  * coroutine. */

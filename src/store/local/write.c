@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/local/block.h"
 #include "store/local/cache.h"
 #include "store/local/chunk_map.h"
 #include "store/local/data_private.h"
@@ -19,6 +20,7 @@ enum {
     PARTS_MOST = BLOCKS_MOST / FRAME_BLOCKS + 2 * RUNS_MOST + 2,
     EDGE_LOCKS = 1024,
     REFUSALS_MOST = 1000,
+    STREAM_LEAST = 16, /* blocks; smaller writes may well be read again soon */
 };
 
 /* Unaligned writers to one block take turns from the merge to the publication, or they would refuse each other for
@@ -129,7 +131,11 @@ static int apply_inline(struct mutation *m, struct meta_txn *t)
         return error;
     if (!error && map->kind != CHUNK_INLINE)
         return SL_EREFUSED;
+    bool fresh = error;
+    error = meta_tree_room(t, w->o->tree, 0, fresh); /* a record more, as for a file */
     if (error)
+        return error;
+    if (fresh)
         memset(map, 0, sizeof(*map));
     map->kind = CHUNK_INLINE;
     if (map->inline_length < w->end) {
@@ -420,11 +426,18 @@ static void fill_parts(struct write *w)
     for (unsigned i = 0; i < w->part_count; i++) {
         const struct part *p = &w->parts[i];
         for (unsigned b = 0; b < p->count; b++) {
+            uint64_t block = w->first + p->first + b;
             uint8_t *to = p->data + (size_t)b * BLOCK;
-            fill_block(w, w->first + p->first + b, to);
-            w->crc[p->first + b] = block_crc(to);
+            if (w->blocks >= STREAM_LEAST && block * BLOCK >= w->offset &&
+                (block + 1) * BLOCK <= w->end) {
+                w->crc[p->first + b] = block_stream(to, w->bytes + (block * BLOCK - w->offset));
+            } else {
+                fill_block(w, block, to);
+                w->crc[p->first + b] = block_crc(to);
+            }
         }
     }
+    block_stream_end();
 }
 
 static int write_runs(struct write *w)
@@ -576,8 +589,12 @@ int data_write(struct store *s, const struct store_cred *c, const struct store_o
     w->run_count = w->part_count = w->edge_count = 0;
     w->extra = 0;
     w->inline_merged = false;
+    w->m.failed = false;
     w->old[0] = w->old[1] = NULL;
     int error = run(w);
+    /* What was seen or put in a group that failed has never come to pass. */
+    if (error && w->m.failed && wcc)
+        wcc->has_before = wcc->has_after = false;
     free(w->old[0]);
     free(w->old[1]);
     free(w);

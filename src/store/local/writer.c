@@ -30,6 +30,7 @@ struct worker_list { /* results for one worker */
 static bool push(struct writer *w, struct mutation *m)
 {
     struct mutation *head = atomic_load(&w->inbox);
+    m->failed = false;
     atomic_fetch_add(&w->backlog, 1);
     do {
         if (head == &closed) {
@@ -116,6 +117,7 @@ static void deliver(struct writer *w, struct mutation *first, const struct mutat
 {
     for (struct mutation *m = first, *next; m != end; m = next) {
         next = m->next;
+        m->failed = error != 0;
         if (error)
             m->result = error;
         else
@@ -206,8 +208,12 @@ static struct mutation *apply(struct mutation *first, struct meta_txn *t)
     uint64_t start = clock_monotonic_ns(), now = start;
     struct mutation *m = first;
     while (m && !t->failed && now - start < GROUP_NS && group_dirty(t->group) < GROUP_PAGES) {
+        unsigned before = group_dirty(t->group);
         t->now = local_now();
         m->result = m->apply(m, t);
+        /* Left in its midst: only an abort takes back what it has put. */
+        if (m->result < 0 && !t->failed && group_dirty(t->group) != before)
+            t->failed = m->result;
         m = m->next;
         now = clock_monotonic_ns();
     }
@@ -234,7 +240,7 @@ static enum outcome commit(struct writer *w, struct txn *txn, struct group *g, i
     uint64_t start = clock_monotonic_ns();
     *error = txn_write_commit(txn);
     metric_add(METRIC_commit_ns, clock_monotonic_ns() - start);
-    if (*error == -ENOSPC)
+    if (*error == -ENOSPC && writer_env_is_usable(w->local))
         return not_applied(w, txn, g);
     if (*error) {
         writer_freeze(w, "committing metadata", *error);
@@ -268,7 +274,6 @@ static enum outcome run_group(struct writer *w, struct mutation *first, bool syn
     if (sync) {
         not_applied(w, &txn, g);
         writer_freeze(w, "syncing segments", sync);
-        seg_retire_open(w->local);
         *error = sync;
         return FAILED;
     }
@@ -363,6 +368,8 @@ static void *writer_main(void *arg)
     }
     collect(w, &closed);
     fail_all(w);
+    if (w->undecided)
+        seg_group_done(w->local, false);
     group_free(w->undecided);
     rcu_unregister_thread();
     return NULL;

@@ -8,11 +8,12 @@
 
 struct mutation {
     struct mutation *next;
-    /* Runs on the writer, in the group's transaction.  A refusal (any negative return) must come before the first
-     * put; after it only t->failed may end it.  May run more than once (when its group is aborted); must not keep
-     * results of an earlier run. */
+    /* Runs on the writer, in the group's transaction.  A refusal (any negative return) should come before the first
+     * put: later it aborts the whole group.  May run more than once (when its group is aborted); must not keep results
+     * of an earlier run. */
     int (*apply)(struct mutation *m, struct meta_txn *t);
     int result;
+    bool failed; /* the writer's: the group failed, and what apply saw and did has never come to pass */
     struct coro *coro;
     void (*finished)(struct mutation *m); /* instead of coro: called on the writer thread after publication */
     struct task task;      /* the writer's: wakes coro on its worker */

@@ -33,6 +33,8 @@ void writer_freeze(struct writer *w, const char *what, int error);
 /* After a commit that failed: takes the group.  If LMDB has given up, whether the group is on disk will be known when
  * the environment has been opened again. */
 void writer_commit_failed(struct writer *w, struct group *g);
+/* A failed write of LMDB's meta page makes every later begin fail until the environment is opened again. */
+bool writer_env_is_usable(struct local *l);
 /* Tries whether the pool works again, and ends the freeze if it does. */
 void writer_probe(struct writer *w);
 
