@@ -25,7 +25,7 @@ check-cli: all ## the command line and the server's options
 	@tests/run $(TEST_ENV) $(wildcard tests/cli/test_*)
 
 check-crash: all $(RECFS) ## kill -9, power loss, failing disks, reduced
-	@tests/run $(TEST_ENV) 'tests/crash/killer.py --kills 12 --seed $(SEED)' \
+	@tests/run $(TEST_ENV) tests/crash/test_images.py 'tests/crash/killer.py --kills 12 --seed $(SEED)' \
 		'tests/crash/powerloss.py --images 80 --seed $(SEED)' tests/crash/faults.py
 
 check-kernel: all ## a real Linux client

@@ -292,15 +292,29 @@ static void env_leave(struct meta *m)
     rcu_assign_pointer(m->env, NULL);
     synchronize_rcu(); /* read transactions lie within read sections */
     txn_pool_empty(m);
-    if (env)
+    if (env && !m->stuck)
         mdb_env_close(env);
+}
+
+/* The lock file's mutex is held for good by a transaction that SIGBUS has broken off: the next environment gets a lock
+ * file of its own.  The pool's own lock keeps other servers out. */
+static int renew_lock_file(struct local *l)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "%s/lock.mdb", directory);
+    if (unlinkat(l->dir_fd, path, 0) && errno != ENOENT)
+        return -errno;
+    l->meta->stuck = false;
+    return 0;
 }
 
 int meta_reopen(struct local *l, uint64_t *last)
 {
     MDB_env *env;
     env_leave(l->meta);
-    int error = env_open(l, directory, &env);
+    int error = l->meta->stuck ? renew_lock_file(l) : 0;
+    if (!error)
+        error = env_open(l, directory, &env);
     if (error)
         return error;
     error = databases_open(l->meta, env, MDB_RDONLY, 0);

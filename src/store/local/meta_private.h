@@ -26,6 +26,7 @@ struct tree_table;
 struct meta {
     struct local *local;
     MDB_env *env; /* RCU; NULL while it is being reopened */
+    bool stuck;   /* the writer's: SIGBUS left one of its transactions in the middle of a call of LMDB */
     MDB_dbi dbi[DB_COUNT];
     size_t map_size;
     _Atomic uint64_t published;  /* id of the last transaction whose changes are in the tables */

@@ -299,11 +299,6 @@ uint64_t txn_id(struct txn *txn)
 
 static int call_begin(struct call *call)
 {
-    MDB_envinfo info;
-    /* Reads the meta pages before LMDB does so with its writer's mutex locked, which SIGBUS would leave locked. */
-    int code = mdb_env_info(call->env, &info);
-    if (code)
-        return code;
     return mdb_txn_begin(call->env, NULL, 0, &call->txn->mdb);
 }
 
@@ -312,15 +307,26 @@ static int call_commit(struct call *call)
     return mdb_txn_commit(call->txn->mdb);
 }
 
+/* What SIGBUS has left in the middle of a call cannot be ended: LMDB's lists may lead to cursors on a stack that is gone,
+ * and its lock is held.  The environment is given up as it is, and meta_reopen() takes a new one. */
+static int txn_left(struct txn *txn)
+{
+    txn->t.local->meta->stuck = true;
+    txn->mdb = NULL;
+    return -EIO;
+}
+
 int txn_write_begin(struct local *l, struct txn *txn)
 {
     memset(txn, 0, sizeof(*txn));
     txn->t.local = l;
     txn->t.write = true;
     struct call call = {.txn = txn, .env = l->meta->env};
-    if (!call.env)
+    if (!call.env || l->meta->stuck)
         return -EIO;
     int code = guarded(call_begin, &call);
+    if (txn->broken)
+        return txn_left(txn);
     txn->t.mdb = txn->mdb;
     if (code)
         txn->mdb = NULL;
@@ -333,14 +339,16 @@ int txn_write_commit(struct txn *txn)
     struct call call = {.txn = txn};
     int code = guarded(call_commit, &call);
     if (txn->broken)
-        mdb_txn_abort(txn->mdb); /* it was left by SIGBUS, before anything could be written */
+        return txn_left(txn);
     txn->mdb = NULL;
     return lmdb_error(code);
 }
 
 void txn_write_abort(struct txn *txn)
 {
-    if (txn->mdb)
+    if (txn->broken)
+        txn_left(txn);
+    else if (txn->mdb)
         mdb_txn_abort(txn->mdb);
     txn->mdb = NULL;
 }

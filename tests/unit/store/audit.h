@@ -102,7 +102,8 @@ static inline int audit_order(const void *x, const void *y)
 static inline void audit_segments(struct audit *a, struct meta_txn *t)
 {
     struct seg_store *st = a->l->segs;
-    qsort(a->places, a->count, sizeof(place_t), audit_order);
+    if (a->count)
+        qsort(a->places, a->count, sizeof(place_t), audit_order);
     for (size_t i = 1; i < a->count; i++)
         if (a->places[i] == a->places[i - 1])
             audit_says(a, "%lx is held twice", a->places[i]);
