@@ -110,8 +110,9 @@ unsigned rpc_listeners(char text[][64], unsigned room);
  * gives memory back that a burst has left in the pools.  Main thread. */
 void rpc_tick(void);
 /* No new connections and calls; waits at most `ms` until every call in progress has been answered and sent, then
- * closes all connections.  Main thread. */
-void rpc_stop(unsigned ms);
+ * closes all connections.  False: a call still waits for something, and what it uses has to stay until the process
+ * ends.  Main thread. */
+bool rpc_stop(unsigned ms);
 
 struct rpc_stats {
     uint64_t connections, requests_in_flight, bytes_in_flight, duplicate_entries, duplicate_bytes;

@@ -162,11 +162,13 @@ static int with_rpc(const struct options *o)
     say_ready(o);
     serve();
     alarm(STOP_SECONDS);
-    rpc_stop(RPC_STOP_MS);
+    bool calls_ended = rpc_stop(RPC_STOP_MS);
     if (!control_stop(CONTROL_STOP_MS)) {
         log_warning("sluiced", "a command did not end in time; leaving without it");
         leave_now(0);
     }
+    if (!calls_ended)
+        leave_now(0); /* what they still use must not be taken down under them; what is acknowledged is on disk */
     return 0;
 }
 

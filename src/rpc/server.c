@@ -150,10 +150,10 @@ static bool wait_quiet(unsigned ms)
     return true;
 }
 
-void rpc_stop(unsigned ms)
+bool rpc_stop(unsigned ms)
 {
     if (!rpc_server.running)
-        return;
+        return true;
     rpc_server.running = false;
     if (rpc_server.options.rpcbind)
         unregister_programs();
@@ -165,7 +165,7 @@ void rpc_stop(unsigned ms)
         if (!wait_quiet(CLOSE_MS)) {
             /* A call still waits for something: what it will touch has to stay. */
             log_warning("rpc", "calls were still in progress when the server stopped");
-            return;
+            return false;
         }
     }
     on_each_worker(free_worker);
@@ -174,6 +174,7 @@ void rpc_stop(unsigned ms)
     free(rpc_server.workers);
     rpc_server.workers = NULL;
     rpc_server.worker_count = 0;
+    return true;
 }
 
 /* ---- telling ---- */

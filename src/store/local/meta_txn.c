@@ -307,8 +307,8 @@ static int call_commit(struct call *call)
     return mdb_txn_commit(call->txn->mdb);
 }
 
-/* What SIGBUS has left in the middle of a call cannot be ended: LMDB's lists may lead to cursors on a stack that is gone,
- * and its lock is held.  The environment is given up as it is, and meta_reopen() takes a new one. */
+/* What SIGBUS has left in the middle of a call cannot be ended: LMDB's lists may lead to cursors on a stack that is
+ * gone, and its lock is held.  The environment is given up as it is, and meta_reopen() takes a new one. */
 static int txn_left(struct txn *txn)
 {
     txn->t.local->meta->stuck = true;
