@@ -40,8 +40,6 @@ const struct config_option options_table[] = {
      FIELD(inode_entries), .least = 1024},
     {"memory", "map-entries", CONFIG_COUNT, "262144", "Chunk maps kept decoded in RAM", "N",
      FIELD(map_entries), .least = 1024},
-    {"memory", "name-entries", CONFIG_COUNT, "262144", "Names kept decoded in RAM", "N",
-     FIELD(name_entries), .least = 1024},
 
     {"pool", "map-size", CONFIG_SIZE, "0",
      "Address space for metadata; 0 is 1T, or what the process may use", "SIZE", FIELD(map_size),

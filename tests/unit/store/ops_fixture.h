@@ -89,7 +89,6 @@ static inline void pool_open(struct pool *p)
         .cache_bytes = 16 << 20,
         .inode_entries = 1000,
         .map_entries = 1000,
-        .name_entries = 1000,
         .map_size = 4ull << 30,
         .segment_bytes = 64 << 20,
     };

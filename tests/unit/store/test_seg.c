@@ -18,7 +18,7 @@ static void open_with(struct pool *p, struct store_options options)
     char why[256] = "";
     options.pool = p->path;
     options.cache_bytes = 8 * MIB;
-    options.inode_entries = options.map_entries = options.name_entries = 1000;
+    options.inode_entries = options.map_entries = 1000;
     options.map_size = 1ull << 30;
     int error = store_local_open(&options, &p->s, why);
     if (error)
