@@ -1,4 +1,5 @@
-"""The server's own memory with a million files and a 256 MiB cache, before and after load."""
+"""The server's own memory with a million files and a 256 MiB cache, before and after load; and how
+soon it is ready again on such a pool."""
 import time
 
 from servers import memory_anonymous
@@ -33,6 +34,25 @@ def load_everything(server, directories, files, seconds):
     )
 
 
+def restarts(server):
+    """How long until it answers, after an orderly end and after a kill in the midst of changes."""
+    ready = []
+    server.stop()
+    server.start()
+    ready.append(("after SIGTERM", server.ready_seconds))
+    for number in (1, 2):
+        busy = server.load_start("write-rand", prefix="m", file_size="1G", conns=4, depth=8, seconds=9)
+        creates = server.load_start("create", dir=f"killed.{number}", prefix="f", conns=8, seconds=9)
+        time.sleep(1)
+        server.kill()
+        for process in (busy, creates):
+            process.kill()
+            process.communicate()
+        server.start()
+        ready.append((f"after kill -9 ({number})", server.ready_seconds))
+    return ready
+
+
 def memory(bench):
     servers = bench.start(("Sluice",), cache="256M")
     if not servers:
@@ -50,6 +70,7 @@ def memory(bench):
         samples.append((f"under {label[6:]}", memory_anonymous(server.process.pid)))
         time.sleep(SETTLE_SECONDS)
         samples.append((label, memory_anonymous(server.process.pid)))
+    ready = restarts(server)
     bench.stop(servers)
     bench.say("\n== The server's own memory (RssAnon, cache of 256 MiB) " + "=" * 2)
     for label, size in samples:
@@ -64,4 +85,9 @@ def memory(bench):
         10,
         most=True,
     )
-    return [{"when": label, "rss_anon": size} for label, size in samples]
+    bench.say("\n== Ready again on this pool " + "=" * 14)
+    for label, seconds in ready:
+        bench.say(f"  {label:<28}{seconds * 1000:>10,.0f} ms")
+        bench.goal(f"{label}: seconds until ready", seconds, 1, most=True)
+    lines = [{"when": label, "rss_anon": size} for label, size in samples]
+    return lines + [{"when": label, "ready_seconds": seconds} for label, seconds in ready]

@@ -1,4 +1,5 @@
 """Large removals beside a steady load: what they add to p99.9, and whether the space comes back."""
+import os
 import time
 
 BLOCKS_A_CHUNK_FILE = 409600  # a 4 KiB block in each 256 KiB chunk of 100 GiB
@@ -59,14 +60,18 @@ def remove_tree(server, trees, files):
     server.load("rmdir", prefix="tree", count=trees)
 
 
+def disk_use(server):
+    """MiB that the pool's data take on the disk."""
+    data = os.path.join(server.pool, "data")
+    blocks = sum(entry.stat().st_blocks for entry in os.scandir(data) if entry.is_file())
+    return blocks * 512 / (1 << 20)
+
+
 def wait_for_blocks(server, before, blocks, seconds):
-    """Seconds until so many blocks have been freed; None if they are not, or are not counted."""
+    """Seconds until so many blocks have been freed; None if they are not."""
     started = time.monotonic()
     while time.monotonic() - started < seconds:
-        freed = server.counter("blocks_freed")
-        if freed is None:
-            return None
-        if freed - before >= blocks:
+        if server.counter("blocks_freed") - before >= blocks:
             return time.monotonic() - started
         time.sleep(0.2)
     return None
@@ -74,7 +79,8 @@ def wait_for_blocks(server, before, blocks, seconds):
 
 def one_act(bench, server, name, act, blocks, seconds):
     """The load, an act half a second into it, and how the space came back."""
-    freed = server.counter("blocks_freed") or 0
+    freed = server.counter("blocks_freed")
+    use = disk_use(server)
     beside = Beside(server, name, seconds)
     time.sleep(0.7)
     started = time.monotonic()
@@ -85,6 +91,9 @@ def one_act(bench, server, name, act, blocks, seconds):
     result = {"act": name, "act_seconds": took, "space_back_seconds": back}
     for op, r in beside.finish().items():
         result[op] = {key: r[key] for key in ("ops_per_s", "p50_us", "p99_us", "p999_us", "max_us")}
+    if act:
+        server.cli("settle")
+    result["mib_before"], result["mib_after"] = use, disk_use(server)
     return result
 
 
@@ -96,6 +105,7 @@ def reap(bench):
     server.load("read-seq", prepare=True, count=256, size="1M")
     trees, files = (20, 500) if bench.quick else (20, 5000)
     chunks = make_files(bench, server, trees, files)
+    server.cli("settle")
     seconds, gib = 5 if bench.quick else 12, chunks // 4096
     acts = [
         ("nothing", None, 0),
@@ -117,8 +127,8 @@ def reap(bench):
         f"\n== Removals beside {READS_A_SECOND:,} READ/s and {CREATES_A_SECOND} CREATE/s " + "=" * 5
     )
     bench.say(
-        "  act                          took s   space s   READ p99.9 ms    max"
-        "   CREATE p99.9 ms    max"
+        "  act                          took s   freed s   READ p99.9 ms    max"
+        "   CREATE p99.9 ms    max   on disk MiB"
     )
     lines = []
     for number, (name, act, blocks) in enumerate(acts):
@@ -129,6 +139,7 @@ def reap(bench):
             f"  {name:<28}{r['act_seconds']:>7.2f}{back:>10}"
             f"{r['READ']['p999_us'] / 1e3:>16.2f}{r['READ']['max_us'] / 1e3:>7.1f}"
             f"{r['CREATE']['p999_us'] / 1e3:>18.2f}{r['CREATE']['max_us'] / 1e3:>7.1f}"
+            f"{r['mib_before']:>9,.0f} > {r['mib_after']:,.0f}"
         )
     bench.stop(servers)
     for op in ("READ", "CREATE"):

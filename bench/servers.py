@@ -33,7 +33,7 @@ def wait_for_port(process, port, seconds, what):
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         except OSError:
-            time.sleep(0.05)
+            time.sleep(0.01)
     raise Unavailable(f"{what} does not answer on port {port}")
 
 
@@ -231,6 +231,7 @@ class Sluice(Server):
     def __init__(self, scratch, workers, cache="1G"):
         super().__init__(scratch)
         self.workers, self.cache = workers, cache
+        self.ready_seconds = None
         self.pool = os.path.join(self.scratch, "pool")
         self.socket = os.path.join(self.scratch, "socket")
 
@@ -238,6 +239,7 @@ class Sluice(Server):
         program = os.path.join(BUILD, "sluiced")
         if not os.path.exists(program):
             raise Unavailable("build/sluiced is not built")
+        started = time.monotonic()
         self.spawn(
             [
                 program,
@@ -254,8 +256,32 @@ class Sluice(Server):
             ]
         )
         wait_for_port(self.process, self.port, 30, "sluiced")
-        if "bench" not in self.cli("volume", "list"):
+        volumes = self.volumes_when_ready(started + 30)
+        self.ready_seconds = time.monotonic() - started
+        if "bench" not in volumes:
             self.cli("volume", "create", "bench", "--owner", "0:0", "--squash", "none")
+        self.wait_for_cache()
+
+    def volumes_when_ready(self, end):
+        """The control socket comes a moment after the port."""
+        while True:
+            try:
+                return self.cli("volume", "list")
+            except Unavailable:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+
+    def wait_for_cache(self):
+        """Until the memory for data has been touched: meanwhile the server measures that."""
+        end = time.monotonic() + 30
+        size = int(self.cache[:-1]) << {"M": 20, "G": 30}[self.cache[-1]]
+        while memory_anonymous(self.process.pid) < size * 0.98 and time.monotonic() < end:
+            time.sleep(0.1)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def cli(self, *words):
         result = subprocess.run(

@@ -5,7 +5,10 @@
 
 #include "store/local/reaper.h"
 
-enum { STEP_US = 2000 }; /* of the writer's time */
+enum {
+    STEP_US = 2000,     /* of the writer's time, */
+    STEP_RECORDS = 512, /* and so many chunks at most: to take one out of the tables later costs more than its record */
+};
 
 /* The cut being worked off, and how far; zeroes: none. */
 struct cut_cursor {

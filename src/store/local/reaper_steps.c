@@ -16,14 +16,14 @@ static bool step_is_over(uint64_t deadline)
 }
 
 /* Removes the chunk records at or after *from that are not newer than `change`, until the deadline; *from is where to
- * go on.  0: none are left; 1: time is up. */
+ * go on.  0: none are left; 1: that is enough for a step. */
 static int remove_chunks(struct meta_txn *t, uint32_t tree, struct inode *inode, uint64_t change,
                          uint64_t *from, uint64_t deadline)
 {
     struct chunk_map map;
     uint64_t chunk;
     int64_t delta;
-    for (;;) {
+    for (unsigned seen = 1;; seen++) {
         int rc = meta_chunk_next(t, tree, inode->ino, *from, &chunk, &map);
         if (rc)
             return rc == -ENOENT ? 0 : rc;
@@ -34,7 +34,7 @@ static int remove_chunks(struct meta_txn *t, uint32_t tree, struct inode *inode,
                 return rc;
             inode->blocks = (uint64_t)((int64_t)inode->blocks + delta);
         }
-        if (step_is_over(deadline))
+        if (seen == STEP_RECORDS || step_is_over(deadline))
             return 1;
     }
 }
@@ -246,7 +246,7 @@ int reap_versions(struct local *l, bool *more)
 enum {
     FREED_MOST = 1024,
     PUNCH_BLOCKS = 16,  /* 64 KiB */
-    PIECE_BLOCKS = 1024,
+    PIECE_BLOCKS = 256,
     RUN_BLOCKS_MOST = 65536,
     PUNCH_NS = 100000000, /* then other work has its turn */
 };
