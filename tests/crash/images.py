@@ -83,7 +83,7 @@ class Record:
         return sorted(set(self.classes.values()))
 
     def covered(self, name, acknowledged):
-        """The classes of syncs that do what this one does, each of this class being followed by one of them before the
+        """The classes of syncs that do what this one does, each of this class being followed by some of them before the
         next reply; None if there is no such.  Losing this class then takes nothing back; whether the order in which
         things reach the disk mattered, only images can tell.  `acknowledged`: the sorted positions of replies."""
         events, others, covering = self.events, collections.defaultdict(list), set()
@@ -101,7 +101,7 @@ class Record:
                      if e.began <= events[i].began and i < until]
             if not found:
                 return None
-            covering.add(self.classes[found[0]])
+            covering.update(self.classes[i] for i in found)
         return covering
 
 
