@@ -12,11 +12,10 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 
 import powerloss
-from rig import OPTIONS, Results, Rig, mount
+from rig import OPTIONS, Results, Rig, mount, run_main
 from load import MIB, Load, prepare
 from view import SHARED_NAME
 
@@ -429,7 +428,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_main(main)

@@ -7,11 +7,10 @@ started cleanly before.
 """
 import argparse
 import random
-import sys
 import time
 
 from load import Load, prepare
-from rig import Results, Rig
+from rig import Results, Rig, run_main
 
 READY_SECONDS = 5
 
@@ -77,7 +76,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_main(main)

@@ -25,7 +25,7 @@ import traceback
 import images
 import rig as rigs
 from load import LOST, Load, candidates, strangers
-from rig import Results, Rig, Server, mount
+from rig import Results, Rig, Server, mount, run_main
 from view import ROOT, SHARED, Tree, View
 
 WORKERS = 2
@@ -473,7 +473,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_main(main)

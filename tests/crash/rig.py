@@ -199,3 +199,11 @@ class Results:
     def end(self):
         print(f"{self.passed} passed, {self.failed} failed", flush=True)
         sys.exit(1 if self.failed or not self.passed else 0)
+
+
+def run_main(main):
+    """main(), which ends the program; Ctrl-C does so quietly, after what is open has been closed."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -6,10 +6,9 @@ import mmap
 import os
 import random
 import shutil
-import sys
 
 import images
-from rig import Results, Rig
+from rig import Results, Rig, run_main
 
 BLOCK, PER_FILE, BLOCKS = 4096, 5, 40
 INDEX = 100  # bytes of the index that an entry takes
@@ -157,7 +156,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_main(main)

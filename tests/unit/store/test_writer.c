@@ -1,27 +1,13 @@
 #include <dlfcn.h>
 
+#include "meta_faults.h"
 #include "test_meta_fixture.h"
 
 #include "store/local/seg_private.h"
 
-/* ---- faults: these stand before the libraries' own functions ---- */
+/* ---- a record that cannot be put: this stands before LMDB's own function ---- */
 
-static atomic_int commit_fault, commit_fault_count; /* the code to fail with, and how often */
 static atomic_bool poison_armed;
-static atomic_int meta_fault; /* 1: the meta page is not written; 2: written, and nevertheless an error */
-
-int mdb_txn_commit(MDB_txn *txn)
-{
-    static int (*real)(MDB_txn *);
-    if (!real)
-        real = (int (*)(MDB_txn *))dlsym(RTLD_NEXT, "mdb_txn_commit");
-    if (atomic_load(&commit_fault_count) > 0) {
-        atomic_fetch_sub(&commit_fault_count, 1);
-        mdb_txn_abort(txn);
-        return atomic_load(&commit_fault);
-    }
-    return real(txn);
-}
 
 int mdb_put(MDB_txn *txn, MDB_dbi dbi, MDB_val *key, MDB_val *data, unsigned flags)
 {
@@ -31,22 +17,6 @@ int mdb_put(MDB_txn *txn, MDB_dbi dbi, MDB_val *key, MDB_val *data, unsigned fla
     if (atomic_load(&poison_armed) && key->mv_size == 6 && memcmp(key->mv_data, "poison", 6) == 0)
         return MDB_CORRUPTED;
     return real(txn, dbi, key, data, flags);
-}
-
-ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
-{
-    static ssize_t (*real)(int, const void *, size_t, off_t);
-    if (!real)
-        real = (ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
-    int fault = atomic_load(&meta_fault);
-    if (fault && offset < 8192 && length < 4096) {
-        static int calls;
-        if (fault == 2 && calls++ == 0 && real(fd, bytes, length, offset) < 0)
-            return -1;
-        errno = EIO;
-        return -1;
-    }
-    return real(fd, bytes, length, offset);
 }
 
 /* ---- mutations on one number ---- */
