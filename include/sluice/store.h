@@ -30,6 +30,7 @@ enum {
     STORE_BLOCK = 4096,
     STORE_LINKS_MAX = 65000,
     STORE_GROUPS_MAX = 16,
+    STORE_SNAPSHOTS_MOST = 1 << 22, /* of one volume */
 };
 #define STORE_FILE_MAX ((uint64_t)INT64_MAX)
 
@@ -133,15 +134,27 @@ struct store_usage { /* bytes and inodes, of one tree within its limit and the p
     uint64_t files_total, files_free, files_used;
 };
 
-/* A tree as the volume layer keeps it.  `props` is the volume layer's own text, stored in the same record. */
+/* A tree as the volume layer keeps it: a volume or a snapshot.  `props` is the volume layer's own text, stored in the
+ * same record. */
 struct store_tree {
     uint32_t id;
+    uint32_t parent;     /* of a snapshot: its volume's tree; else 0 */
+    uint32_t origin;     /* of a clone: the snapshot's tree that it was made from (which may be gone); else 0 */
+    uint32_t number;     /* of a snapshot: its number in its volume, 1 to STORE_SNAPSHOTS_MOST, reused late */
     uint64_t fsid;
     uint64_t size_limit; /* bytes; 0: none */
     struct store_object root;
     struct store_usage usage;
     const char *props;
     size_t props_length;
+};
+
+/* A snapshot to be taken of a volume's tree; the store fills id and number. */
+struct store_snapshot {
+    uint32_t volume;
+    const char *props;
+    size_t props_length;
+    uint32_t id, number;
 };
 
 struct store_status {
@@ -224,8 +237,22 @@ struct store_ops {
                        uint32_t uid, uint32_t gid, uint32_t mode, uint32_t *id);
     int (*tree_update)(struct store *s, uint32_t id, const char *props, size_t props_length,
                        uint64_t size_limit);
-    /* The tree's handles are STALE at once; its records and blocks go in the background. */
+    /* Volumes and snapshots, in any order, also while clones of them live.  The tree's handles are STALE at once; what
+     * no other version holds goes in the background. */
     int (*tree_delete)(struct store *s, uint32_t id);
+    /* One instant for all `count` volumes: what each holds becomes a snapshot, a tree of its own that never changes; the
+     * volumes go on.  -ENOSPC: a volume has STORE_SNAPSHOTS_MOST.  -EINVAL: one is a snapshot. */
+    int (*snapshot)(struct store *s, struct store_snapshot *each, unsigned count);
+    /* A new volume that begins as the snapshot is.  -EINVAL: `snapshot` is a volume. */
+    int (*clone)(struct store *s, uint32_t snapshot, const char *props, size_t props_length, uint64_t size_limit,
+                 uint32_t *id);
+    /* The volume goes on from the snapshot: one of its own, or of a volume that it has versions in common with (-EXDEV
+     * otherwise).  What it held is given up, or becomes the snapshot `safety` where that is not NULL.  From then on
+     * change and ctime of every object of the volume are no less than the restore's. */
+    int (*restore)(struct store *s, uint32_t volume, uint32_t snapshot, struct store_snapshot *safety);
+    /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and never
+     * repeats in the pool, and the time.  Never waits. */
+    int (*snapshots_changed)(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);
     /* Calls each() for every tree; what it gets is valid during the call.  Any thread; never waits. */
     int (*tree_each)(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg);
 
