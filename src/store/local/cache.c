@@ -91,7 +91,8 @@ static void count_use(struct part *p, struct frame *f)
         atomic_store_explicit(&f->freq, freq + 1, memory_order_relaxed);
 }
 
-unsigned cache_find(struct cache *c, place_t place, unsigned want, struct frame **out)
+unsigned cache_find(struct cache *c, struct cache_class *class, place_t place, unsigned want,
+                    struct frame **out)
 {
     struct part *p = part_of(c, place);
     struct frame *f = look_up(c, p, key_of(place, FRAME_LARGE), WALK_MOST);
@@ -160,7 +161,7 @@ struct frame *cache_peek(struct cache *c, place_t place, enum frame_size size)
     return look_up(c, part_of(c, place), key_of(place, size), WALK_MOST);
 }
 
-struct frame *cache_get(struct cache *c, place_t place, enum frame_size size)
+struct frame *cache_get(struct cache *c, struct cache_class *class, place_t place, enum frame_size size)
 {
     struct part *p = part_of(c, place);
     uint64_t key = key_of(place, size);
@@ -367,7 +368,8 @@ static int open_memory(struct cache *c, uint64_t bytes)
     c->frames = map_memory(c->frames_bytes);
     unsigned workers = workers_count();
     c->scratch = aligned_alloc(64, (workers ? workers : 1) * sizeof(*c->scratch));
-    if (!c->arena || !c->frames || !c->scratch)
+    c->classes = calloc(CACHE_CLASSES + 1, sizeof(*c->classes));
+    if (!c->arena || !c->frames || !c->scratch || !c->classes)
         return -ENOMEM;
     memset(c->scratch, 0, (workers ? workers : 1) * sizeof(*c->scratch));
     madvise(c->arena, c->arena_bytes, MADV_HUGEPAGE); /* without huge pages it is only slower */
@@ -409,6 +411,7 @@ void cache_close(struct local *l)
         }
     }
     free(c->scratch);
+    free(c->classes);
     for (unsigned i = 0; i < c->parts; i++)
         free(c->part[i].ghosts);
     if (c->buckets)

@@ -15,6 +15,7 @@
 enum { FRAME_BLOCKS = 16 }; /* of a large frame; one never crosses a boundary of that many blocks */
 
 struct cache;
+struct cache_class;
 struct frame;
 enum frame_size { FRAME_SMALL, FRAME_LARGE };
 
@@ -25,15 +26,19 @@ void cache_close(struct local *l);
 /* Bytes of the arena, and of frames that hold something. */
 void cache_usage(struct local *l, uint64_t *total, uint64_t *used);
 
+/* Whose frames a tree's reads and writes make, and for whom its hits count.  Never NULL: when there are too many trees
+ * the last ones share a class.  Frames are found by their place alone, whoever made them.  Look-ups take no lock. */
+struct cache_class *cache_class(struct cache *c, uint32_t tree);
+
 /* How many of the blocks [place, place + want) lie valid in one frame, counted from `place` (0: a miss).  The frame is
- * pinned then.  `want` must not cross a frame boundary.  Counts as a use. */
-unsigned cache_find(struct cache *c, place_t place, unsigned want, struct frame **out);
+ * pinned then.  `want` must not cross a frame boundary.  Counts as a use by the class. */
+unsigned cache_find(struct cache *c, struct cache_class *class, place_t place, unsigned want, struct frame **out);
 /* For cache_find() of these places soon (0: none): brings what it looks at, and the beginning of the data, into the
  * processor's cache. */
 void cache_expect(struct cache *c, const place_t *places, unsigned count);
-/* The pinned frame of this size for the place, whatever is valid in it, made if it was not there.  NULL: everything is
- * pinned; use memory of your own. */
-struct frame *cache_get(struct cache *c, place_t place, enum frame_size size);
+/* The pinned frame of this size for the place, whatever is valid in it, made if it was not there: then it is the
+ * class's.  NULL: everything is pinned; use memory of your own. */
+struct frame *cache_get(struct cache *c, struct cache_class *class, place_t place, enum frame_size size);
 /* The same without making one. */
 struct frame *cache_peek(struct cache *c, place_t place, enum frame_size size);
 void frame_unpin(struct frame *f);

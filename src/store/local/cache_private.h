@@ -11,6 +11,7 @@ enum {
     CACHE_PARTS_MOST = 64,
     CACHE_WAIT_LISTS = 64,
     CACHE_SPINS = 200,
+    CACHE_CLASSES = 4096, /* one more is shared by all trees that found no room */
 };
 #define FRAME_DYING 0x80000000u /* in pins: owned by its part, not to be had */
 #define FRAME_KEY_SMALL (UINT64_C(1) << 63)
@@ -48,6 +49,10 @@ struct part {
     _Atomic uint32_t recent; /* uses within so many blocks of coming in count as the same use */
 };
 
+struct cache_class {
+    _Atomic uint32_t tree; /* 0: nobody's */
+};
+
 struct waiter {
     struct waiter *next;
     struct frame *frame;
@@ -67,6 +72,7 @@ struct cache {
     _Atomic uint32_t *buckets;
     size_t buckets_bytes;
     uint32_t bucket_mask; /* of one part */
+    struct cache_class *classes;
     unsigned parts;
     struct part part[CACHE_PARTS_MOST];
     struct {

@@ -44,17 +44,17 @@ static struct fetch *append(struct fetch_list *list)
     return &list->at[list->count++];
 }
 
-static void place_frame(struct cache *c, struct fetch *f, unsigned most)
+static void place_frame(struct cache *c, struct cache_class *class, struct fetch *f, unsigned most)
 {
-    f->count = cache_find(c, f->place, most, &f->frame);
+    f->count = cache_find(c, class, f->place, most, &f->frame);
     if (f->count)
         return;
     f->count = most;
-    f->frame = most >= LARGE_FROM ? cache_get(c, f->place, FRAME_LARGE)
+    f->frame = most >= LARGE_FROM ? cache_get(c, class, f->place, FRAME_LARGE)
                                   : cache_peek(c, f->place, FRAME_LARGE);
     if (!f->frame) {
         f->count = 1;
-        f->frame = cache_get(c, f->place, FRAME_SMALL);
+        f->frame = cache_get(c, class, f->place, FRAME_SMALL);
     }
 }
 
@@ -67,7 +67,7 @@ int fetch_add(struct local *l, struct fetch_list *list, place_t place, unsigned 
         if (!f)
             return -ENOMEM;
         *f = (struct fetch){.place = place, .crc = crc};
-        place_frame(l->cache, f, most < count ? most : count);
+        place_frame(l->cache, list->class, f, most < count ? most : count);
         f->data = f->frame ? frame_data(l->cache, f->frame, place)
                            : aligned_alloc(BLOCK, (size_t)f->count * BLOCK);
         if (!f->data)
@@ -252,12 +252,12 @@ void fetch_clear(struct fetch_list *list)
             free(f->data);
     }
     free(list->at);
-    *list = (struct fetch_list){0};
+    *list = (struct fetch_list){.class = list->class};
 }
 
-int fetch_block(struct local *l, place_t place, uint32_t crc, uint8_t *to)
+int fetch_block(struct local *l, uint32_t tree, place_t place, uint32_t crc, uint8_t *to)
 {
-    struct fetch_list list = {0};
+    struct fetch_list list = {.class = cache_class(l->cache, tree)};
     int error = fetch_add(l, &list, place, 1, &crc);
     if (!error)
         error = fetch_run(l, &list);

@@ -16,6 +16,7 @@ struct fetch { /* blocks that lie together in one frame, or in memory of their o
 };
 
 struct fetch_list {
+    struct cache_class *class; /* for whom */
     struct fetch *at;
     unsigned count, room;
 };
@@ -24,11 +25,12 @@ struct fetch_list {
 int fetch_add(struct local *l, struct fetch_list *list, place_t place, unsigned count, const uint32_t *crc);
 /* Reads what is missing, all at once, and checks it.  0, or the first error of any. */
 int fetch_run(struct local *l, struct fetch_list *list);
-/* Gives back what is still held; who hands a fetch's memory on sets its `frame` and `data` to NULL. */
+/* Gives back what is still held, and leaves an empty list of the same class; who hands a fetch's memory on sets its
+ * `frame` and `data` to NULL. */
 void fetch_clear(struct fetch_list *list);
 
-/* One block, copied to `to`. */
-int fetch_block(struct local *l, place_t place, uint32_t crc, uint8_t *to);
+/* One block, copied to `to`, for a tree. */
+int fetch_block(struct local *l, uint32_t tree, place_t place, uint32_t crc, uint8_t *to);
 
 /* CRC32C of one block. */
 uint32_t block_crc(const uint8_t *block);

@@ -11,6 +11,7 @@ enum { BLOCK = STORE_BLOCK, MOVED_TRIES = 16 };
 
 struct read {
     struct local *l;
+    struct cache_class *class;
     const struct store_object *o;
     struct inode *inode;
     uint64_t offset, end;
@@ -69,7 +70,8 @@ static int add_frames(struct read *r, place_t place, unsigned blocks, uint32_t s
     while (length) {
         struct frame *frame;
         unsigned most = FRAME_BLOCKS - (unsigned)(place % FRAME_BLOCKS);
-        unsigned found = cache_find(r->l->cache, place, most < blocks ? most : blocks, &frame);
+        unsigned found =
+            cache_find(r->l->cache, r->class, place, most < blocks ? most : blocks, &frame);
         if (!found)
             return SL_EWAIT;
         uint32_t bytes = found * BLOCK - skip;
@@ -257,7 +259,7 @@ static int read_slow(struct read *r)
         return -ENOMEM;
     s->r = r;
     s->look_again = false;
-    s->list = (struct fetch_list){0};
+    s->list = (struct fetch_list){.class = r->class};
     for (unsigned tries = 0;; tries++) {
         error = slow_plan(s);
         if (!error)
@@ -311,7 +313,7 @@ int data_moved(struct local *l, uint32_t tree, uint64_t ino, uint64_t chunk, uns
 int data_old_block(struct local *l, uint32_t tree, uint64_t ino, uint64_t chunk, unsigned block,
                    place_t place, uint32_t crc, uint8_t *to)
 {
-    int error = fetch_block(l, place, crc, to);
+    int error = fetch_block(l, tree, place, crc, to);
     if (error != SL_ECORRUPT)
         return error;
     int moved = data_moved(l, tree, ino, chunk, block, place);
@@ -364,6 +366,7 @@ int data_read(struct store *s, const struct store_cred *c, const struct store_ob
     uint64_t left = offset < inode.size ? inode.size - offset : 0;
     if (length > STORE_IO_MAX)
         length = STORE_IO_MAX;
+    r.class = cache_class(l->cache, o->tree);
     r.end = offset + (left < length ? left : length);
     *eof = left <= length;
     error = read_fast(&r);

@@ -381,6 +381,7 @@ static int reserve(struct write *w)
 
 static int take_parts(struct write *w)
 {
+    struct cache_class *class = cache_class(w->l->cache, w->o->tree);
     for (unsigned i = 0; i < w->run_count; i++) {
         const struct run *run = &w->runs[i];
         for (unsigned done = 0; done < run->count;) {
@@ -390,7 +391,7 @@ static int take_parts(struct write *w)
             *p = (struct part){.place = run->place + done, .first = run->first + done};
             most = FRAME_BLOCKS - (unsigned)(p->place % FRAME_BLOCKS);
             p->count = run->count - done < most ? run->count - done : most;
-            p->frame = cache_get(w->l->cache, p->place, FRAME_LARGE);
+            p->frame = cache_get(w->l->cache, class, p->place, FRAME_LARGE);
             p->data = p->frame ? frame_data(w->l->cache, p->frame, p->place)
                                : aligned_alloc(BLOCK, (size_t)p->count * BLOCK);
             if (!p->data)

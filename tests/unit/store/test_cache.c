@@ -48,7 +48,7 @@ static bool stamped(struct frame *f, place_t place)
 /* False: no frame was to be had. */
 static bool put(place_t place, enum frame_size size)
 {
-    struct frame *f = cache_get(local.cache, place, size);
+    struct frame *f = cache_get(local.cache, cache_class(local.cache, 1), place, size);
     if (!f)
         return false;
     uint16_t mine = cache_claim(local.cache, f, frame_mask(local.cache, f, place, 1));
@@ -63,7 +63,7 @@ static bool put(place_t place, enum frame_size size)
 static bool has(place_t place)
 {
     struct frame *f;
-    if (!cache_find(local.cache, place, 1, &f))
+    if (!cache_find(local.cache, cache_class(local.cache, 1), place, 1, &f))
         return false;
     bool good = stamped(f, place);
     frame_unpin(f);
@@ -75,19 +75,19 @@ static void only_valid_blocks_are_found(void **state)
 {
     open_cache(4 * MIB);
     place_t base = 3 << PLACE_BITS | 160;
-    struct frame *f = cache_get(local.cache, base + 4, FRAME_LARGE), *found;
+    struct frame *f = cache_get(local.cache, cache_class(local.cache, 1), base + 4, FRAME_LARGE), *found;
     assert_non_null(f);
     assert_ptr_equal(frame_data(local.cache, f, base + 4),
                      frame_data(local.cache, f, base) + 4 * BLOCK);
-    assert_int_equal(cache_find(local.cache, base + 4, 1, &found), 0);
+    assert_int_equal(cache_find(local.cache, cache_class(local.cache, 1), base + 4, 1, &found), 0);
     cache_publish(f, frame_mask(local.cache, f, base + 4, 3));
-    assert_int_equal(cache_find(local.cache, base + 4, 12, &found), 3);
+    assert_int_equal(cache_find(local.cache, cache_class(local.cache, 1), base + 4, 12, &found), 3);
     assert_ptr_equal(found, f);
     frame_unpin(found);
-    assert_int_equal(cache_find(local.cache, base + 5, 1, &found), 1);
+    assert_int_equal(cache_find(local.cache, cache_class(local.cache, 1), base + 5, 1, &found), 1);
     frame_unpin(found);
-    assert_int_equal(cache_find(local.cache, base + 3, 4, &found), 0);
-    assert_int_equal(cache_find(local.cache, base + 7, 4, &found), 0);
+    assert_int_equal(cache_find(local.cache, cache_class(local.cache, 1), base + 3, 4, &found), 0);
+    assert_int_equal(cache_find(local.cache, cache_class(local.cache, 1), base + 7, 4, &found), 0);
     assert_null(cache_peek(local.cache, base + 20, FRAME_LARGE));
     assert_ptr_equal(cache_peek(local.cache, base, FRAME_LARGE), f);
     frame_unpin(f);
@@ -99,11 +99,11 @@ static void a_failed_load_leaves_nothing_behind(void **state)
 {
     open_cache(MIB);
     place_t place = 1 << PLACE_BITS | 7;
-    struct frame *f = cache_get(local.cache, place, FRAME_SMALL), *found;
+    struct frame *f = cache_get(local.cache, cache_class(local.cache, 1), place, FRAME_SMALL), *found;
     assert_int_equal(cache_claim(local.cache, f, 1), 1);
     assert_int_equal(cache_claim(local.cache, f, 1), 0);
     cache_loaded(local.cache, f, 1, 0);
-    assert_int_equal(cache_find(local.cache, place, 1, &found), 0);
+    assert_int_equal(cache_find(local.cache, cache_class(local.cache, 1), place, 1, &found), 0);
     assert_int_equal(cache_claim(local.cache, f, 1), 1);
     cache_loaded(local.cache, f, 1, 1);
     assert_int_equal(cache_claim(local.cache, f, 1), 0);
@@ -137,7 +137,7 @@ static void pinned_frames_stay_and_the_rest_goes_on(void **state)
     unsigned count = 0;
     place_t place = 1 << PLACE_BITS;
     while (count < 64 &&
-           (pinned[count] = cache_get(local.cache, place + count * FRAME_BLOCKS, FRAME_LARGE)))
+           (pinned[count] = cache_get(local.cache, cache_class(local.cache, 1), place + count * FRAME_BLOCKS, FRAME_LARGE)))
         count++;
     assert_int_equal(count, 16);
     assert_false(put(2 << PLACE_BITS, FRAME_SMALL));
@@ -199,7 +199,7 @@ static void *hammer(void *arg)
         place_t place = 1 << PLACE_BITS | (next(&mine) % 3000 + 1);
         struct frame *f;
         if (next(&mine) % 3) {
-            if (cache_find(local.cache, place, 1, &f)) {
+            if (cache_find(local.cache, cache_class(local.cache, 1), place, 1, &f)) {
                 bad += !stamped(f, place);
                 if (next(&mine) % 64 == 0)
                     sched_yield();
@@ -254,7 +254,7 @@ static int load_slowly(void *arg)
 static void who_waits_for_a_load_is_woken(void **state)
 {
     open_cache(MIB);
-    struct frame *f = cache_get(local.cache, 1 << PLACE_BITS | 1, FRAME_SMALL);
+    struct frame *f = cache_get(local.cache, cache_class(local.cache, 1), 1 << PLACE_BITS | 1, FRAME_SMALL);
     assert_int_equal(worker_call(worker_at(0), load_slowly, f), 0);
     frame_unpin(f);
     cache_close(&local);
