@@ -240,8 +240,8 @@ struct store_ops {
     /* Volumes and snapshots, in any order, also while clones of them live.  The tree's handles are STALE at once; what
      * no other version holds goes in the background. */
     int (*tree_delete)(struct store *s, uint32_t id);
-    /* One instant for all `count` volumes: what each holds becomes a snapshot, a tree of its own that never changes; the
-     * volumes go on.  -ENOSPC: a volume has STORE_SNAPSHOTS_MOST.  -EINVAL: one is a snapshot. */
+    /* One instant for all `count` volumes: what each holds becomes a snapshot, a tree of its own that never changes;
+     * the volumes go on.  -ENOSPC: a volume has STORE_SNAPSHOTS_MOST.  -EINVAL: one is a snapshot. */
     int (*snapshot)(struct store *s, struct store_snapshot *each, unsigned count);
     /* A new volume that begins as the snapshot is.  -EINVAL: `snapshot` is a volume. */
     int (*clone)(struct store *s, uint32_t snapshot, const char *props, size_t props_length, uint64_t size_limit,
@@ -250,8 +250,8 @@ struct store_ops {
      * otherwise).  What it held is given up, or becomes the snapshot `safety` where that is not NULL.  From then on
      * change and ctime of every object of the volume are no less than the restore's. */
     int (*restore)(struct store *s, uint32_t volume, uint32_t snapshot, struct store_snapshot *safety);
-    /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and never
-     * repeats in the pool, and the time.  Never waits. */
+    /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and
+     * never repeats in the pool, and the time.  Never waits. */
     int (*snapshots_changed)(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);
     /* Calls each() for every tree; what it gets is valid during the call.  Any thread; never waits. */
     int (*tree_each)(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg);
