@@ -27,8 +27,10 @@
     X(cache_evictions, "frames given to other data") \
     X(crc_errors, "blocks that did not match their CRC") \
     X(meta_reads, "LMDB read transactions") \
-    X(table_hits, "inodes, maps and names found in RAM") \
-    X(table_misses, "inodes, maps and names read from LMDB") \
+    X(table_hits, "inodes and chunk maps found in RAM") \
+    X(table_misses, "inodes and chunk maps read from LMDB") \
+    X(name_hits, "names found in RAM, also those that are not there") \
+    X(name_misses, "names looked up in LMDB") \
     X(groups, "groups committed") \
     X(mutations, "mutations committed") \
     X(mutations_refused, "mutations that had to be prepared again") \

@@ -274,7 +274,7 @@ struct store {
 struct store_options {
     const char *pool;         /* directory */
     uint64_t cache_bytes;     /* RAM for data frames */
-    uint64_t inode_entries, map_entries; /* bounds of the decoded tables */
+    uint64_t inode_entries, map_entries, name_entries; /* bounds of the decoded tables; 0: default */
     uint64_t map_size;        /* LMDB's address space; 0: 1 TiB or what RLIMIT_AS allows */
     uint64_t segment_bytes;   /* 0: 4 GiB; smaller for tests */
     uint64_t reserve_bytes;   /* appends stop when the file system has less free; 0: default */

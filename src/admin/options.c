@@ -38,6 +38,8 @@ const struct config_option options_table[] = {
      FIELD(cache)},
     {"memory", "inode-entries", CONFIG_COUNT, "262144", "Inodes kept decoded in RAM", "N",
      FIELD(inode_entries), .least = 1024},
+    {"memory", "name-entries", CONFIG_COUNT, "262144", "Names kept in RAM, with those found not to be there", "N",
+     FIELD(name_entries), .least = 1024},
     {"memory", "map-entries", CONFIG_COUNT, "262144", "Chunk maps kept decoded in RAM", "N",
      FIELD(map_entries), .least = 1024},
 

@@ -11,7 +11,7 @@ struct options {
     struct config_list listen;
     uint64_t cache, map_size, segment_size, reserve;
     uint64_t bytes_in_flight, bytes_per_connection, send_buffer, record_max, duplicate_bytes;
-    unsigned inode_entries, map_entries, duplicate_entries;
+    unsigned inode_entries, name_entries, map_entries, duplicate_entries;
     unsigned workers, blocking_threads, coroutines;
     unsigned connections_max, requests_per_connection;
     bool rpcbind;

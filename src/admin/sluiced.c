@@ -84,7 +84,7 @@ static int start_store(const struct options *o, struct store **store)
     char why[256] = "";
     struct store_options options = {
         .pool = o->pool, .cache_bytes = o->cache, .inode_entries = o->inode_entries,
-        .map_entries = o->map_entries, .map_size = o->map_size,
+        .map_entries = o->map_entries, .name_entries = o->name_entries, .map_size = o->map_size,
         .segment_bytes = o->segment_size, .reserve_bytes = o->reserve,
     };
     int error = store_local_open(&options, store, why);

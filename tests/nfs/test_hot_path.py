@@ -38,14 +38,18 @@ def written(t, name, data):
     return fh
 
 
+def pipelined(nfs, calls):
+    """Sends calls (procedure, arguments) at once; the readers of their replies, in the calls' order."""
+    messages = [call_message(n, NFS, 3, PROC[name], args, ROOT) for n, (name, args) in enumerate(calls)]
+    nfs.send_bytes(b"".join(u32(0x80000000 | len(m)) + m for m in messages))
+    answers = dict(parse_reply(nfs.receive()) for _ in calls)
+    return [answers[n] for n in range(len(calls))]
+
+
 def read_batch(nfs, calls):
     """Sends READs (fh, offset, count) at once; their status and data in the calls' order."""
-    messages = [call_message(n, NFS, 3, PROC["READ"], opaque(fh) + u64(offset) + u32(count), ROOT)
-                for n, (fh, offset, count) in enumerate(calls)]
-    nfs.send_bytes(b"".join(u32(0x80000000 | len(m)) + m for m in messages))
-    answers = {}
-    for _ in calls:
-        xid, reader = parse_reply(nfs.receive())
+    answers = []
+    for reader in pipelined(nfs, [("READ", opaque(fh) + u64(offset) + u32(count)) for fh, offset, count in calls]):
         status = reader.u32()
         if reader.boolean():
             reader.take(84)
@@ -54,8 +58,8 @@ def read_batch(nfs, calls):
             reader.u32(), reader.boolean()
             data = reader.opaque()
             reader.end()
-        answers[xid] = (status, data)
-    return [answers[n] for n in range(len(calls))]
+        answers.append((status, data))
+    return answers
 
 
 def random_reads(t, fh, data, chance, count):
@@ -126,14 +130,69 @@ def reads_of_holes_and_of_tiny_files(t):
     untouched(t, work)
 
 
+FILES = 300
+
+
+def files(t):
+    return {b"file-%d" % n: t.file(b"file-%d" % n) for n in range(FILES)}
+
+
 @test
-def attributes(t):
-    fh = t.file(b"f", b"x")
+def attributes_and_access(t):
+    handles = files(t)
+    chance = random.Random(6)
 
     def work():
-        for _ in range(50):
+        for name in ("GETATTR", "ACCESS"):
+            asked = [chance.choice(list(handles.values())) for _ in range(BATCH)]
+            calls = [(name, opaque(fh) + (u32(63) if name == "ACCESS" else b"")) for fh in asked]
+            for reader in pipelined(t.nfs, calls):
+                eq(reader.u32(), 0, name)
+        for fh in handles.values():
             eq((t.nfs.getattr(fh).status, t.nfs.access(fh, 63).status), ("OK", "OK"))
     untouched(t, work)
+
+
+def look_up(t, handles, names):
+    """In one batch; each must answer as `handles` says."""
+    for name, reader in zip(names, pipelined(t.nfs, [("LOOKUP", opaque(t.dir) + opaque(name)) for name in names])):
+        status = reader.u32()
+        eq(status, 0 if name in handles else 2, f"status of {name}")
+        if status == 0:
+            eq(reader.opaque(), handles[name], f"handle of {name}")
+
+
+@test
+def names_that_are_there_and_names_that_are_not(t):
+    handles = files(t)
+    names = list(handles) + [b"missing-%d" % n for n in range(FILES)] + [b".", b".."]
+    chance = random.Random(7)
+
+    def work():
+        for name in names[:-2]:
+            eq(t.nfs.lookup(t.dir, name).status, "OK" if name in handles else "NOENT", name)
+        for name in (b".", b".."):
+            eq(t.nfs.lookup(t.dir, name).status, "OK", name)
+        for _ in range(8):
+            look_up(t, handles, [chance.choice(names[:-2]) for _ in range(BATCH)])
+    hits = metrics(t.server)["name_hits"]
+    untouched(t, work)
+    check(metrics(t.server)["name_hits"] - hits >= 2 * FILES + 16 * BATCH, "metric name_hits")
+
+
+@test
+def names_that_change_are_known_without_asking(t):
+    """What a change leaves in RAM is the truth: the batch after it asks nobody."""
+    handles = files(t)
+    look_up(t, handles, list(handles) + [b"new", b"moved"])
+    handles[b"new"] = t.file(b"new")
+    eq(t.nfs.rename(t.dir, b"file-1", t.dir, b"moved").status, "OK")
+    handles[b"moved"] = handles.pop(b"file-1")
+    eq(t.nfs.remove(t.dir, b"file-2").status, "OK")
+    del handles[b"file-2"]
+    names = list(handles) + [b"file-1", b"file-2"]
+    look_up(t, handles, names)
+    untouched(t, lambda: look_up(t, handles, names))
 
 
 @test

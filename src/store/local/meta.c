@@ -18,8 +18,10 @@ enum {
     HASH_BITS = 55,
     INODE_BYTES = 512,  /* of memory, most that an entry of the decoded tables may take on average */
     CHUNK_BYTES = 1024,
+    NAME_BYTES = 256,
     INODES_DEFAULT = 262144,
     CHUNKS_DEFAULT = 131072,
+    NAMES_DEFAULT = 262144,
     MEASURE_NS = 50000000,
 };
 #define MIB UINT64_C(1048576)
@@ -223,9 +225,11 @@ static int tables_new(struct meta *m, const struct store_options *options)
 {
     uint64_t inodes = options->inode_entries ? options->inode_entries : INODES_DEFAULT;
     uint64_t chunks = options->map_entries ? options->map_entries : CHUNKS_DEFAULT;
+    uint64_t names = options->name_entries ? options->name_entries : NAMES_DEFAULT;
     m->inodes = rtable_new(inodes, inodes * INODE_BYTES);
     m->chunks = rtable_new(chunks, chunks * CHUNK_BYTES);
-    return m->inodes && m->chunks ? 0 : -ENOMEM;
+    m->names = rtable_new(names, names * NAME_BYTES);
+    return m->inodes && m->chunks && m->names ? 0 : -ENOMEM;
 }
 
 static int open_steps(struct local *l, char why[256])
@@ -337,6 +341,7 @@ void meta_close(struct local *l)
     rcu_barrier();
     rtable_free(m->inodes);
     rtable_free(m->chunks);
+    rtable_free(m->names);
     tree_table_free(m->trees);
     versions_free(m->versions);
     free(m);

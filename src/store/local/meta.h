@@ -58,6 +58,7 @@ struct entry {
     uint8_t length;
     char name[STORE_NAME_MAX + 1];
 };
+#define ENTRY_SIZE(length) (offsetof(struct entry, name) + (length)) /* bytes of it that count */
 
 int meta_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, struct store_name name, struct entry *out);
 /* The first entry whose position is greater than `after`, in the order of positions.  -ENOENT at the end.  One
@@ -100,6 +101,8 @@ int meta_chunk_next(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t fr
 /* ---- from RAM, else LMDB: any worker, may need to wait (SL_EWAIT as in store.h) ---- */
 
 int meta_get_inode(struct local *l, uint32_t tree, uint64_t ino, struct inode *out);
+/* Also remembers in RAM that a name is not there.  `name` is one that can be (at most STORE_NAME_MAX bytes). */
+int meta_get_entry(struct local *l, uint32_t tree, uint64_t dir, struct store_name name, struct entry *out);
 /* -ENOENT for a hole (also remembered in RAM).  `inode` decides what is visible, as in meta_chunk(). */
 int meta_get_chunk(struct local *l, uint32_t tree, const struct inode *inode, uint64_t chunk,
                    struct chunk_map *out);

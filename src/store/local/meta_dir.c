@@ -21,6 +21,90 @@ static bool is_named(const struct entry *entry, struct store_name name)
     return entry->length == name.length && memcmp(entry->name, name.bytes, name.length) == 0;
 }
 
+/* ---- names in RAM: an item for each hash, which holds the whole name; of two names with one hash one is there ---- */
+
+static struct rtable_key name_key(struct meta *m, uint32_t tree, uint64_t dir, struct store_name name)
+{
+    return (struct rtable_key){.ino = dir, .sub = bucket_of(m, name), .tree = tree};
+}
+
+static bool is_orphans(struct meta_txn *t, uint32_t tree, uint64_t dir)
+{
+    const struct tree_node *node;
+    if (!group_tree(t->group, tree, &node))
+        node = tree_table_find(meta_of(t)->trees, tree);
+    return node && dir == node->tree.orphans;
+}
+
+static void note_name(struct meta_txn *t, uint32_t tree, uint64_t dir, const struct entry *entry)
+{
+    struct store_name name = {.bytes = entry->name, .length = entry->length};
+    struct rtable_key key = name_key(meta_of(t), tree, dir, name);
+    if (!is_orphans(t, tree, dir)) /* nobody can look there */
+        group_note_name(t, &key, entry);
+}
+
+static void note_name_gone(struct meta_txn *t, uint32_t tree, uint64_t dir, const struct entry *entry)
+{
+    struct store_name name = {.bytes = entry->name, .length = entry->length};
+    struct rtable_key key = name_key(meta_of(t), tree, dir, name);
+    group_note_name_gone(t, &key);
+}
+
+/* 1: not known in RAM. */
+static int entry_known(struct rtable *table, const struct rtable_key *key, struct store_name name, struct entry *out)
+{
+    size_t length;
+    int error = 1;
+    rcu_read_lock();
+    const struct entry *known = rtable_get(table, key, &length);
+    if (known && is_named(known, name)) {
+        memcpy(out, known, length);
+        error = known->ino ? 0 : -ENOENT;
+    }
+    rcu_read_unlock();
+    return error;
+}
+
+static int entry_read(struct local *l, uint32_t tree, uint64_t dir, struct store_name name, struct entry *out)
+{
+    struct meta_txn *t;
+    int error = meta_read_begin(l, &t);
+    if (error)
+        return error;
+    error = meta_entry(t, tree, dir, name, out);
+    meta_read_end(t);
+    return error;
+}
+
+static void no_entry(struct store_name name, struct entry *out)
+{
+    *out = (struct entry){.length = (uint8_t)name.length};
+    memcpy(out->name, name.bytes, name.length);
+}
+
+int meta_get_entry(struct local *l, uint32_t tree, uint64_t dir, struct store_name name, struct entry *out)
+{
+    struct rtable *table = l->meta->names;
+    const struct rtable_key key = name_key(l->meta, tree, dir, name);
+    int error = entry_known(table, &key, name, out);
+    if (error <= 0) {
+        metric_add(METRIC_name_hits, 1);
+        return error;
+    }
+    metric_add(METRIC_name_misses, 1);
+    uint64_t ticket = rtable_ticket(table, &key);
+    error = entry_read(l, tree, dir, name, out);
+    if (error && error != -ENOENT)
+        return error;
+    if (error)
+        no_entry(name, out);
+    rtable_fill(table, &key, ticket, out, ENTRY_SIZE(name.length));
+    return error;
+}
+
+/* ---- in the database ---- */
+
 int meta_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, struct store_name name, struct entry *out)
 {
     uint64_t version;
@@ -99,7 +183,7 @@ static int free_slot(struct meta_txn *t, uint64_t dir, uint64_t bucket, uint64_t
     return -ENOSPC;
 }
 
-static int put_entry(struct meta_txn *t, uint64_t dir, uint64_t version, const struct entry *entry)
+static int put_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t version, const struct entry *entry)
 {
     uint64_t seen;
     struct key k;
@@ -109,6 +193,7 @@ static int put_entry(struct meta_txn *t, uint64_t dir, uint64_t version, const s
     int error = visible(t, DB_ENTRY, &k, version, &r, &seen);
     if (error && error != -ENOENT)
         return error;
+    note_name(t, tree, dir, entry);
     return versioned_put(t, DB_ENTRY, &k, version, seen, value, entry_encode(entry, value));
 }
 
@@ -125,14 +210,14 @@ int meta_put_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, struct store
     entry.length = (uint8_t)name.length;
     memcpy(entry.name, name.bytes, name.length);
     *position = entry.position;
-    return put_entry(t, dir, version, &entry);
+    return put_entry(t, tree, dir, version, &entry);
 }
 
 int meta_set_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, const struct entry *entry)
 {
     uint64_t version;
     int error = tree_version(t, tree, &version);
-    return error ? error : put_entry(t, dir, version, entry);
+    return error ? error : put_entry(t, tree, dir, version, entry);
 }
 
 int meta_del_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t position)
@@ -140,10 +225,16 @@ int meta_del_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t pos
     uint64_t version, seen;
     struct key k;
     struct record r;
+    struct entry entry;
     int error = tree_version(t, tree, &version);
     if (error)
         return error;
     key_entry(&k, dir, position);
     error = visible(t, DB_ENTRY, &k, version, &r, &seen);
-    return error ? error : versioned_del(t, DB_ENTRY, &k, version, seen);
+    if (!error)
+        error = entry_decode(r.value, r.length, position, &entry);
+    if (error)
+        return error;
+    note_name_gone(t, tree, dir, &entry);
+    return versioned_del(t, DB_ENTRY, &k, version, seen);
 }

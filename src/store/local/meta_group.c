@@ -5,7 +5,7 @@
 
 #include "store/local/meta_private.h"
 
-enum note_kind { NOTE_CHUNK, NOTE_INODE, NOTE_INODE_GONE };
+enum note_kind { NOTE_CHUNK, NOTE_NAME, NOTE_NAME_GONE, NOTE_INODE, NOTE_INODE_GONE };
 
 struct note {
     struct rtable_key key;
@@ -122,6 +122,12 @@ static void publish_note(struct meta *m, const struct group *g, const struct not
     case NOTE_CHUNK:
         rtable_publish(m->chunks, &note->key, bytes, note->length, 1);
         break;
+    case NOTE_NAME:
+        rtable_publish(m->names, &note->key, bytes, note->length, 1);
+        break;
+    case NOTE_NAME_GONE:
+        rtable_publish(m->names, &note->key, NULL, 0, 0);
+        break;
     case NOTE_INODE:
         rtable_publish(m->inodes, &note->key, bytes, note->length, 1);
         break;
@@ -147,17 +153,25 @@ static void publish_trees(struct meta *m, struct group *g)
         tree_table_set(m->trees, trees[i].id, trees[i].node);
         if (!trees[i].node) {
             rtable_drop_tree(m->chunks, trees[i].id);
+            rtable_drop_tree(m->names, trees[i].id);
             rtable_drop_tree(m->inodes, trees[i].id);
         }
         trees[i].node = NULL; /* the table's now */
     }
 }
 
-/* Chunks before inodes: attributes are never newer than data that is read after them. */
+static void publish_notes(struct meta *m, const struct group *g, enum note_kind first, enum note_kind last)
+{
+    const struct note *notes = g->notes.items;
+    for (size_t i = 0; i < g->notes.count; i++)
+        if (notes[i].kind >= first && notes[i].kind <= last)
+            publish_note(m, g, &notes[i]);
+}
+
+/* Chunks and names before inodes: attributes are never newer than the data and the names that are read after them. */
 bool group_publish(struct group *g)
 {
     struct meta *m = g->local->meta;
-    const struct note *notes = g->notes.items;
     struct versions *old = NULL;
     m->counters = g->counters;
     if (g->versions) {
@@ -165,12 +179,9 @@ bool group_publish(struct group *g)
         rcu_assign_pointer(m->versions, g->versions);
         g->versions = NULL;
     }
-    for (size_t i = 0; i < g->notes.count; i++)
-        if (notes[i].kind == NOTE_CHUNK)
-            publish_note(m, g, &notes[i]);
-    for (size_t i = 0; i < g->notes.count; i++)
-        if (notes[i].kind != NOTE_CHUNK)
-            publish_note(m, g, &notes[i]);
+    publish_notes(m, g, NOTE_CHUNK, NOTE_CHUNK);
+    publish_notes(m, g, NOTE_NAME, NOTE_NAME_GONE);
+    publish_notes(m, g, NOTE_INODE, NOTE_INODE_GONE);
     publish_trees(m, g); /* after the notes: a tree that goes takes them along */
     for (size_t i = 0; i < g->usage.count; i++)
         publish_usage(m, (struct usage_note *)g->usage.items + i);
@@ -250,6 +261,16 @@ void group_note_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t 
                       size_t length)
 {
     add_note(t, NOTE_CHUNK, (struct rtable_key){.ino = ino, .sub = chunk, .tree = tree}, value, length);
+}
+
+void group_note_name(struct meta_txn *t, const struct rtable_key *key, const struct entry *entry)
+{
+    add_note(t, NOTE_NAME, *key, entry, ENTRY_SIZE(entry->length));
+}
+
+void group_note_name_gone(struct meta_txn *t, const struct rtable_key *key)
+{
+    add_note(t, NOTE_NAME_GONE, *key, NULL, 0);
 }
 
 void group_note_usage(struct meta_txn *t, uint32_t tree, int64_t blocks, int64_t files)

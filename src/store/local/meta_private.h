@@ -2,7 +2,7 @@
  *
  *   meta.c        the environment: opening, reopening, closing          meta_txn.c  transactions, SIGBUS, LMDB calls
  *   meta_read.c   records as a version sees them, decoded tables        meta_put.c  changes of records
- *   meta_dir.c    directory positions                                   meta_free.c blocks released, the free list
+ *   meta_dir.c    directory positions, names in RAM                     meta_free.c blocks released, the free list
  *   meta_group.c  what a group changes in RAM: kept with its commit, dropped with its abort
  *   tree.c        trees                                                 meta_drop.c versions that go
  */
@@ -30,7 +30,7 @@ struct meta {
     MDB_dbi dbi[DB_COUNT];
     size_t map_size;
     _Atomic uint64_t published;  /* id of the last transaction whose changes are in the tables */
-    struct rtable *inodes, *chunks;
+    struct rtable *inodes, *chunks, *names;
     struct versions *versions;   /* RCU */
     struct tree_table *trees;    /* RCU */
     struct counters counters;    /* the writer's */
@@ -138,6 +138,9 @@ void group_note_inode(struct meta_txn *t, uint32_t tree, const struct inode *ino
 void group_note_inode_gone(struct meta_txn *t, uint32_t tree, uint64_t ino);
 void group_note_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, const void *value,
                       size_t length); /* length 0: a hole */
+/* The name stands for this entry now; for none any more. */
+void group_note_name(struct meta_txn *t, const struct rtable_key *key, const struct entry *entry);
+void group_note_name_gone(struct meta_txn *t, const struct rtable_key *key);
 void group_note_usage(struct meta_txn *t, uint32_t tree, int64_t blocks, int64_t files);
 void group_note_freed(struct meta_txn *t, place_t place, uint32_t blocks);
 void group_usage(const struct group *g, uint32_t tree, int64_t *blocks, int64_t *files);

@@ -45,26 +45,10 @@ int local_commit(struct store *s, const struct store_object *o, struct store_att
 
 /* ---- lookup ---- */
 
-static int find_entry(struct local *l, const struct inode *dir, uint32_t tree,
-                      struct store_name name, uint64_t *ino, uint32_t *generation)
-{
-    struct meta_txn *t;
-    struct entry entry;
-    int rc = meta_read_begin(l, &t);
-    if (rc)
-        return rc;
-    rc = meta_entry(t, tree, dir->ino, name, &entry);
-    meta_read_end(t);
-    *ino = entry.ino;
-    *generation = entry.generation;
-    return rc;
-}
-
 /* The inode that the name means just now; -EAGAIN: it went while we looked. */
 static int find_child(struct local *l, const struct tree *tree, const struct inode *dir,
                       struct store_name name, struct inode *child)
 {
-    struct store_object found = {.tree = tree->id};
     if (name_is_dot(name)) {
         *child = *dir;
         return 0;
@@ -78,9 +62,12 @@ static int find_child(struct local *l, const struct tree *tree, const struct ino
         int rc = meta_get_inode(l, tree->id, dir->parent, child);
         return rc == -ESTALE || (!rc && child->nlink == 0) ? -EAGAIN : rc;
     }
-    int rc = find_entry(l, dir, tree->id, name, &found.ino, &found.generation);
-    if (!rc)
-        rc = op_get_inode(l, &found, child);
+    struct entry entry;
+    int rc = meta_get_entry(l, tree->id, dir->ino, name, &entry);
+    if (rc)
+        return rc;
+    const struct store_object found = {.tree = tree->id, .generation = entry.generation, .ino = entry.ino};
+    rc = op_get_inode(l, &found, child);
     return rc == -ESTALE ? -EAGAIN : rc;
 }
 

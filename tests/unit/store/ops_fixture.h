@@ -81,6 +81,8 @@ static inline int remove_path(const char *path, const struct stat *st, int flag,
     return remove(path);
 }
 
+enum { NAME_ENTRIES = 200 };
+
 static inline void pool_open(struct pool *p)
 {
     char why[256] = "";
@@ -89,6 +91,7 @@ static inline void pool_open(struct pool *p)
         .cache_bytes = 16 << 20,
         .inode_entries = 1000,
         .map_entries = 1000,
+        .name_entries = NAME_ENTRIES,
         .map_size = 4ull << 30,
         .segment_bytes = 64 << 20,
     };

@@ -238,6 +238,17 @@ static void do_read(void)
     }
 }
 
+static void do_lookup(void)
+{
+    struct node *dir = random_node(STORE_DIR);
+    unsigned n = rnd(NAMES);
+    struct node *child = dir->children[n];
+    struct store_object o;
+    assert_int_equal(t_lookup(pool, &root_cred, &dir->o, name_of(n), &o), child ? 0 : -ENOENT);
+    if (child)
+        assert_int_equal(o.ino, child->o.ino);
+}
+
 /* ---- comparing everything ---- */
 
 struct listed {
@@ -275,6 +286,11 @@ static void check_dir(struct node *n)
     for (unsigned i = 0; i < NAMES; i++)
         count += n->children[i] != NULL;
     assert_int_equal(l.count, count);
+    for (unsigned i = 0; i < NAMES; i++) {
+        assert_int_equal(t_lookup(pool, &root_cred, &n->o, name_of(i), &o), n->children[i] ? 0 : -ENOENT);
+        if (n->children[i])
+            assert_int_equal(o.ino, n->children[i]->o.ino);
+    }
     assert_int_equal(t_lookup(pool, &root_cred, &n->o, "..", &o), 0);
     assert_int_equal(o.ino, n->parent ? n->parent->o.ino : n->o.ino);
 }
@@ -314,7 +330,8 @@ static void agrees_with_the_model(void **state)
 {
     static void (*const ops[])(void) = {do_make,   do_make,   do_make,     do_remove,
                                         do_rename, do_rename, do_link,     do_write,
-                                        do_write,  do_write,  do_truncate, do_read};
+                                        do_write,  do_write,  do_truncate, do_read,
+                                        do_lookup, do_lookup, do_lookup,   do_lookup};
     pool = *state;
     unsigned count = getenv("COUNT") ? (unsigned)atoi(getenv("COUNT")) : OPS;
     unsigned seed = getenv("SEED") ? (unsigned)atoi(getenv("SEED")) : 20;
