@@ -146,16 +146,20 @@ static void publish_usage(struct meta *m, const struct usage_note *note)
     }
 }
 
+void tables_forget(struct meta *m, uint32_t tree)
+{
+    rtable_drop_tree(m->chunks, tree);
+    rtable_drop_tree(m->names, tree);
+    rtable_drop_tree(m->inodes, tree);
+}
+
 static void publish_trees(struct meta *m, struct group *g)
 {
     struct tree_note *trees = g->trees.items;
     for (size_t i = 0; i < g->trees.count; i++) {
         tree_table_set(m->trees, trees[i].id, trees[i].node);
-        if (!trees[i].node) {
-            rtable_drop_tree(m->chunks, trees[i].id);
-            rtable_drop_tree(m->names, trees[i].id);
-            rtable_drop_tree(m->inodes, trees[i].id);
-        }
+        if (!trees[i].node)
+            tables_forget(m, trees[i].id);
         trees[i].node = NULL; /* the table's now */
     }
 }
