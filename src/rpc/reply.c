@@ -215,15 +215,24 @@ static inline bool gather(struct gathering *g, const void *data, size_t length)
         g->skip -= length;
         return true;
     }
-    if (g->count == g->room || g->bytes == g->most)
+    if (g->bytes == g->most)
         return false;
     data = (const uint8_t *)data + g->skip;
     length -= g->skip;
+    /* Frames that lie next to each other are one piece: each costs the kernel a little. */
+    struct iovec *last = g->count ? &g->iov[g->count - 1] : NULL;
+    bool joins = last && (const uint8_t *)last->iov_base + last->iov_len == data;
+    if (!joins && g->count == g->room)
+        return false;
     g->skip = 0;
     if (length > g->most - g->bytes)
         length = g->most - g->bytes;
-    g->iov[g->count++] = (struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = length};
     g->bytes += length;
+    if (joins) {
+        last->iov_len += length;
+        return true;
+    }
+    g->iov[g->count++] = (struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = length};
     return true;
 }
 

@@ -14,6 +14,7 @@ enum {
     BLOCK = STORE_BLOCK,
     SLAB = BLOCK * FRAME_BLOCKS,
     PART_SLABS_LEAST = 64,
+    PART_RUN = 256, /* blocks */
     BUCKETS_PER_SLAB = 4,
     GHOSTS_PER_SLAB = 4,
     WALK_MOST = 128, /* steps in a chain that others are changing */
@@ -51,10 +52,13 @@ static uint64_t key_of(place_t place, enum frame_size size)
     return size == FRAME_LARGE ? place / FRAME_BLOCKS * FRAME_BLOCKS : place | FRAME_KEY_SMALL;
 }
 
-/* Both sizes of a place belong to one part. */
+/* Both sizes of a place belong to one part, and so does all of 1 MiB: frames that are made one after another lie next
+ * to each other, and leave as one piece.  Segments are filled from their start, so neighbours are spread by the golden
+ * section: evenly, where a hash would leave some parts twice as full as others. */
 static struct part *part_of(struct cache *c, place_t place)
 {
-    return &c->part[mix(place / FRAME_BLOCKS) & (c->parts - 1)];
+    uint64_t spread = place / PART_RUN * UINT64_C(0x9e3779b97f4a7c15);
+    return &c->part[(spread >> 32) * c->parts >> 32];
 }
 
 static bool try_pin(struct frame *f, uint64_t key)
