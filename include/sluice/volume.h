@@ -12,7 +12,7 @@
 
 #include "sluice/store.h"
 
-enum { VOLUME_NAME_MAX = 64 };
+enum { VOLUME_NAME_MAX = 64, VOLUME_KEPT_SECONDS = 24 * 3600 };
 
 enum volume_squash { VOLUME_SQUASH_ROOT, VOLUME_SQUASH_NONE, VOLUME_SQUASH_ALL };
 
@@ -32,6 +32,9 @@ struct volume_config {
     enum volume_squash squash;
     uint32_t rule_count;
     struct volume_rule *rules; /* first match wins; the most specific need not come first: the order given */
+    bool read_only;            /* a clone that was not made writable */
+    bool show_snapshots;       /* `.snapshot` is in the listing of the root */
+    char policy[VOLUME_NAME_MAX + 1]; /* of its schedule; "" is none */
 };
 
 /* ---- look-ups ---- */
@@ -50,7 +53,7 @@ int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t c
 void volume_squash(const struct volume_grant *grant, uint32_t uid, uint32_t gid, const uint32_t *groups,
                    uint32_t group_count, struct store_cred *out);
 
-/* A volume by the name a client mounts.  -ENOENT. */
+/* A volume, or a snapshot ("VOL@NAME"), by the name a client mounts.  -ENOENT. */
 int volume_by_name(const char *name, size_t length, uint32_t *tree);
 
 /* Each volume in the order of names; what it gets is valid during the call, which must not wait.  Any thread
@@ -60,9 +63,31 @@ struct volume_info {
     uint32_t tree;
     const struct volume_config *config;
     int64_t created; /* seconds since 1970 */
+    uint32_t origin; /* of a clone: the snapshot it was made from, which may be gone; else 0 */
 };
 int volume_each(int (*each)(void *arg, const struct volume_info *info), void *arg);
 
+/* ---- snapshots ----
+ * A snapshot is a tree of its own (store.h).  volume_access() of it follows its volume's rules and never lets write. */
+
+struct volume_snapshot {
+    uint32_t tree, volume;   /* its own number and its volume's */
+    uint32_t number;         /* in its volume */
+    const char *name;        /* without the volume's */
+    const char *by;          /* who took it: "admin", or the kind of a schedule, "hourly" */
+    int64_t created;         /* seconds since 1970 */
+    int64_t locked_until;    /* 0: not locked */
+};
+typedef int volume_snapshot_fn(void *arg, const struct volume_snapshot *snapshot);
+
+/* The volume's snapshots in the order in which they were taken, those with a tree number greater than `after`.  What
+ * each() gets is valid during the call, which must not wait; a negative return ends the walk and is given back. */
+int volume_each_snapshot(uint32_t volume, uint32_t after, volume_snapshot_fn *each, void *arg);
+uint32_t volume_snapshot_count(uint32_t volume);
+/* -ENOENT. */
+int volume_snapshot_by_name(uint32_t volume, const char *name, size_t length, uint32_t *tree);
+/* The volume and (unless NULL) the name of a snapshot.  -ESTALE: not the number of a snapshot. */
+int volume_snapshot_of(uint32_t tree, uint32_t *volume, char name[VOLUME_NAME_MAX + 1]);
 /* True if the address is one of this machine's. Refreshed when it is older than a second. */
 bool volume_is_this_host(const struct sockaddr_storage *peer);
 
@@ -76,7 +101,31 @@ void volume_stop(void);
 int volume_create(const struct volume_config *config, uint32_t uid, uint32_t gid, uint32_t mode,
                   uint32_t *tree, char why[256]);
 int volume_update(uint32_t tree, const struct volume_config *config, char why[256]); /* rename as well */
-int volume_delete(uint32_t tree, char why[256]);
+/* Keeps the volume for VOLUME_KEPT_SECONDS, or with `now` not at all: nobody reaches it or its snapshots any more (its
+ * handles are STALE), its name is free.  -EBUSY: a snapshot of it is locked. */
+int volume_delete(uint32_t tree, bool now, char why[256]);
+/* Takes the volume deleted last under `name` back, as `to`.  -ENOENT; -EEXIST: `to` is taken. */
+int volume_undelete(const char *name, const char *to, uint32_t *tree, char why[256]);
+/* Deleted volumes that are kept, oldest first; `deleted` is when.  Contract as volume_each(). */
+int volume_each_deleted(int (*each)(void *arg, const struct volume_info *info, int64_t deleted), void *arg);
+/* Lets go of what was deleted VOLUME_KEPT_SECONDS before `now` or earlier. */
+int volume_purge(int64_t now);
+
+/* One instant for all `volumes`: each gets a snapshot of this name.  `by` as in struct volume_snapshot; `lock` is until
+ * when (0: not).  -EEXIST, -EINVAL (name), -ENOSPC (too many). Nothing is half done. */
+int volume_snapshot_create(const uint32_t *volumes, unsigned count, const char *name, const char *by, int64_t lock,
+                           uint32_t *snapshots, char why[256]);
+/* -EBUSY: locked.  Clones of it live on. */
+int volume_snapshot_delete(uint32_t snapshot, char why[256]);
+int volume_snapshot_rename(uint32_t snapshot, const char *to, char why[256]);
+/* `until` may only be later than it is.  -EINVAL. */
+int volume_snapshot_lock(uint32_t snapshot, int64_t until, char why[256]);
+/* The volume goes on from the snapshot, which may be any of its own, of its origin's or of its clones'.  All snapshots
+ * stay.  `safety` NULL: what the volume held is given up; else it is kept as the snapshot of that name. */
+int volume_restore(uint32_t volume, uint32_t snapshot, const char *safety, char why[256]);
+/* A new volume from a snapshot: config->name, ->read_only and what else the caller set.  config of the origin is the
+ * caller's to copy. -EINVAL: a live volume. */
+int volume_clone(uint32_t snapshot, const struct volume_config *config, uint32_t *tree, char why[256]);
 
 /* ---- texts ---- */
 

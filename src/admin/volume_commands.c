@@ -272,6 +272,6 @@ json_t *command_volume_delete(struct request *r)
     if (answer)
         return answer;
     free(v.config.rules);
-    int error = volume_delete(v.tree, why);
+    int error = volume_delete(v.tree, true, why);
     return error ? request_error(error, "%s", why) : json_object();
 }

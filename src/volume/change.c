@@ -3,18 +3,17 @@
 #include <string.h>
 #include <time.h>
 
-#include "sluice/base_coro.h"
 #include "sluice/base_log.h"
+#include "volume/change.h"
 #include "volume/host.h"
 #include "volume/rules.h"
-#include "volume/table.h"
 
-static struct store *store;
-static struct coro_mutex changes; /* one change at a time, across the store's waits */
+struct store *volume_the_store;
+struct coro_mutex volume_changes;
 
 struct store *volume_store(void)
 {
-    return store;
+    return volume_the_store;
 }
 
 /* ---- start and stop ---- */
@@ -22,7 +21,44 @@ struct store *volume_store(void)
 struct load {
     struct volume **volumes;
     uint32_t count, room;
+    struct snapshot **snapshots;
+    uint32_t snapshot_count, snapshot_room;
 };
+
+static void *grow(void *at, uint32_t *room)
+{
+    uint32_t more = *room ? *room * 2 : 64;
+    void *grown = realloc(at, more * sizeof(void *));
+    if (grown)
+        *room = more;
+    return grown;
+}
+
+static int load_volume(struct load *load, const struct store_tree *tree, char why[256])
+{
+    if (load->count == load->room) {
+        struct volume **more = grow(load->volumes, &load->room);
+        if (!more)
+            return -ENOMEM;
+        load->volumes = more;
+    }
+    int error = props_load(tree, &load->volumes[load->count], why);
+    load->count += !error;
+    return error;
+}
+
+static int load_snapshot(struct load *load, const struct store_tree *tree, char why[256])
+{
+    if (load->snapshot_count == load->snapshot_room) {
+        struct snapshot **more = grow(load->snapshots, &load->snapshot_room);
+        if (!more)
+            return -ENOMEM;
+        load->snapshots = more;
+    }
+    int error = snapshot_load(tree, &load->snapshots[load->snapshot_count], why);
+    load->snapshot_count += !error;
+    return error;
+}
 
 static int load_tree(void *arg, const struct store_tree *tree)
 {
@@ -30,61 +66,87 @@ static int load_tree(void *arg, const struct store_tree *tree)
     char why[256];
     if (tree->props_length == 0)
         return 0;
-    if (load->count == load->room) {
-        uint32_t room = load->room ? load->room * 2 : 64;
-        struct volume **more = realloc(load->volumes, room * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        load->volumes = more;
-        load->room = room;
+    int error = tree->parent ? load_snapshot(load, tree, why) : load_volume(load, tree, why);
+    if (error && error != -ENOMEM) /* the others shall be served all the same */
+        log_error("volume", "%s number %u is not served: %s", tree->parent ? "snapshot" : "volume", tree->id, why);
+    return error == -ENOMEM ? error : 0;
+}
+
+static int by_volume(const void *a, const void *b)
+{
+    const struct snapshot *const *x = a, *const *y = b;
+    return ((*x)->volume > (*y)->volume) - ((*x)->volume < (*y)->volume);
+}
+
+/* Each volume's share of the snapshots, which are sorted by volume. */
+static int give_snapshots(struct load *load, struct volume *v)
+{
+    uint32_t first = 0, end;
+    while (first < load->snapshot_count && load->snapshots[first]->volume != v->tree)
+        first++;
+    for (end = first; end < load->snapshot_count && load->snapshots[end]->volume == v->tree; end++)
+        ;
+    return snapshots_load(v->snapshots, load->snapshots + first, end - first);
+}
+
+static int load_all(struct load *load)
+{
+    uint32_t present = 0;
+    int error = 0;
+    if (load->snapshot_count)
+        qsort(load->snapshots, load->snapshot_count, sizeof *load->snapshots, by_volume);
+    for (uint32_t i = 0; i < load->count && !error; i++)
+        error = give_snapshots(load, load->volumes[i]);
+    for (uint32_t i = 0; i < load->count && !error; i++) {
+        struct volume *v = load->volumes[i];
+        if (v->deleted)
+            error = deleted_add(v);
+        else
+            load->volumes[present++] = v;
     }
-    int error = props_load(tree, &load->volumes[load->count], why);
-    if (error == -ENOMEM)
-        return error;
-    if (error) /* the others shall be served all the same */
-        log_error("volume", "volume number %u is not served: %s", tree->id, why);
-    else
-        load->count++;
-    return 0;
+    return error ? error : table_load(load->volumes, present);
 }
 
 int volume_start(struct store *from)
 {
     struct load load = {0};
-    store = from;
-    int error = store->ops->tree_each(store, load_tree, &load);
+    volume_the_store = from;
+    int error = from->ops->tree_each(from, load_tree, &load);
     if (!error)
-        error = table_load(load.volumes, load.count);
-    if (error)
-        for (uint32_t i = 0; i < load.count; i++)
-            volume_free(load.volumes[i]);
+        error = load_all(&load); /* what it took over stays when it fails: the server does not start then */
     free(load.volumes);
+    free(load.snapshots);
     return error;
 }
 
 void volume_stop(void)
 {
     table_free();
+    deleted_free();
     host_addresses_free();
-    store = NULL;
+    volume_the_store = NULL;
 }
 
 /* ---- changes, holding the lock ---- */
 
-static int no_memory(char why[256])
+int change_no_memory(char why[256])
 {
     snprintf(why, 256, "no memory");
     return -ENOMEM;
 }
 
-static int store_said(int error, char why[256])
+int change_store_said(int error, char why[256])
 {
-    if (error)
+    if (error == -ENOSPC)
+        snprintf(why, 256, "the pool is full; deleting files, snapshots or volumes makes room");
+    else if (error == SL_EFROZEN)
+        snprintf(why, 256, "the pool takes no changes at present; sluice status says why");
+    else if (error)
         snprintf(why, 256, "the pool did not take the change: %s", sl_strerror(error));
     return error;
 }
 
-static int name_is_free(const char *name, const struct volume *except, char why[256])
+int change_name_is_free(const char *name, const struct volume *except, char why[256])
 {
     struct volume *there = table_by_name(table_current(), name, strlen(name));
     if (!there || there == except)
@@ -93,7 +155,7 @@ static int name_is_free(const char *name, const struct volume *except, char why[
     return -EEXIST;
 }
 
-static int size_is_right(uint64_t size, char why[256])
+int change_size_is_right(uint64_t size, char why[256])
 {
     if (size <= STORE_FILE_MAX)
         return 0;
@@ -103,16 +165,17 @@ static int size_is_right(uint64_t size, char why[256])
 
 static int create(struct volume *v, uint32_t uid, uint32_t gid, uint32_t mode, char why[256])
 {
-    int error = name_is_free(v->config.name, NULL, why);
+    struct store *store = volume_the_store;
+    int error = change_name_is_free(v->config.name, NULL, why);
     if (error)
         return error;
     char *props = props_dump(v);
     struct volume_table *fresh = table_prepare(NULL, v);
     if (!props || !fresh) {
-        error = no_memory(why);
+        error = change_no_memory(why);
     } else {
-        error = store_said(store->ops->tree_create(store, props, strlen(props), v->config.size, uid,
-                                                   gid, mode, &v->tree), why);
+        error = store->ops->tree_create(store, props, strlen(props), v->config.size, uid, gid, mode, &v->tree);
+        change_store_said(error, why);
     }
     free(props);
     if (error)
@@ -122,39 +185,48 @@ static int create(struct volume *v, uint32_t uid, uint32_t gid, uint32_t mode, c
     return error;
 }
 
+/* One that was never published. */
+static void discard(struct volume *v)
+{
+    free(v->snapshots);
+    volume_free(v);
+}
+
 int volume_create(const struct volume_config *config, uint32_t uid, uint32_t gid, uint32_t mode,
                   uint32_t *tree, char why[256])
 {
     int error = volume_name_check(config->name, why);
     if (!error)
-        error = size_is_right(config->size, why);
+        error = change_size_is_right(config->size, why);
     if (error)
         return error;
     struct volume *v = volume_new(0, config, time(NULL), NULL);
     if (!v)
-        return no_memory(why);
-    coro_mutex_lock(&changes);
+        return change_no_memory(why);
+    coro_mutex_lock(&volume_changes);
     error = create(v, uid, gid, mode, why);
     if (!error)
         *tree = v->tree;
-    coro_mutex_unlock(&changes);
+    coro_mutex_unlock(&volume_changes);
     if (error)
-        volume_free(v);
+        discard(v);
     return error;
 }
 
-static int update(struct volume *old, struct volume *v, char why[256])
+int change_write(struct volume *old, struct volume *v, char why[256])
 {
-    int error = name_is_free(v->config.name, old, why);
+    struct store *store = volume_the_store;
+    int error = change_name_is_free(v->config.name, old, why);
     if (error)
         return error;
     char *props = props_dump(v);
     struct volume_table *fresh = table_prepare(old, v);
-    if (!props || !fresh)
-        error = no_memory(why);
-    else
-        error = store_said(store->ops->tree_update(store, v->tree, props, strlen(props),
-                                                   v->config.size), why);
+    if (!props || !fresh) {
+        error = change_no_memory(why);
+    } else {
+        error = store->ops->tree_update(store, v->tree, props, strlen(props), v->config.size);
+        change_store_said(error, why);
+    }
     free(props);
     if (error)
         free(fresh);
@@ -163,7 +235,7 @@ static int update(struct volume *old, struct volume *v, char why[256])
     return error;
 }
 
-static int gone(char why[256])
+int change_gone(char why[256])
 {
     snprintf(why, 256, "the volume is not there any more");
     return -ESTALE;
@@ -173,40 +245,21 @@ int volume_update(uint32_t tree, const struct volume_config *config, char why[25
 {
     int error = volume_name_check(config->name, why);
     if (!error)
-        error = size_is_right(config->size, why);
+        error = change_size_is_right(config->size, why);
     if (error)
         return error;
-    coro_mutex_lock(&changes);
+    coro_mutex_lock(&volume_changes);
     struct volume *old = table_by_tree(table_current(), tree);
-    struct volume *v = old ? volume_new(tree, config, old->created, old->props) : NULL;
+    struct volume *v = old ? volume_next(old, config) : NULL;
     if (!old)
-        error = gone(why);
+        error = change_gone(why);
     else if (!v)
-        error = no_memory(why);
+        error = change_no_memory(why);
     else
-        error = update(old, v, why);
-    coro_mutex_unlock(&changes);
+        error = change_write(old, v, why);
+    coro_mutex_unlock(&volume_changes);
     if (error)
         volume_free(v);
     return error;
 }
 
-int volume_delete(uint32_t tree, char why[256])
-{
-    coro_mutex_lock(&changes);
-    int error = 0;
-    struct volume *old = table_by_tree(table_current(), tree);
-    struct volume_table *fresh = old ? table_prepare(old, NULL) : NULL;
-    if (!old)
-        error = gone(why);
-    else if (!fresh)
-        error = no_memory(why);
-    else
-        error = store_said(store->ops->tree_delete(store, tree), why);
-    if (error)
-        free(fresh);
-    else
-        table_publish(fresh, old);
-    coro_mutex_unlock(&changes);
-    return error;
-}

@@ -10,6 +10,19 @@ static int put(json_t *to, const char *key, json_t *value)
     return value ? json_object_set_new(to, key, value) : -1;
 }
 
+/* Where it is 0 the key is not there. */
+static int put_flag(json_t *to, const char *key, int64_t value)
+{
+    json_object_del(to, key);
+    return value ? put(to, key, json_integer(value)) : 0;
+}
+
+static int put_policy(json_t *to, const char *policy)
+{
+    json_object_del(to, "policy");
+    return *policy ? put(to, "policy", json_string(policy)) : 0;
+}
+
 char *props_dump(const struct volume *v)
 {
     size_t room = (size_t)v->config.rule_count * RULE_TEXT_MAX + 1;
@@ -20,7 +33,9 @@ char *props_dump(const struct volume *v)
         if (!put(all, "name", json_string(v->config.name)) &&
             !put(all, "squash", json_string(volume_squash_text(v->config.squash))) &&
             !put(all, "allow", json_string(allow)) &&
-            !put(all, "created", json_integer(v->created)))
+            !put(all, "created", json_integer(v->created)) && !put_flag(all, "deleted", v->deleted) &&
+            !put_flag(all, "read_only", v->config.read_only) &&
+            !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_policy(all, v->config.policy))
             text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
     }
     json_decref(all);
@@ -42,6 +57,10 @@ static int read_config(json_t *props, struct volume_config *config, char why[256
         snprintf(why, 256, "its record has no valid squash");
         return -EINVAL;
     }
+    config->read_only = json_integer_value(json_object_get(props, "read_only"));
+    config->show_snapshots = json_integer_value(json_object_get(props, "show_snapshots"));
+    const char *policy = json_string_value(json_object_get(props, "policy"));
+    snprintf(config->policy, sizeof config->policy, "%s", policy ? policy : "");
     return volume_rules_parse(allow ? allow : "", &config->rules, &config->rule_count, why);
 }
 
@@ -62,6 +81,9 @@ int props_load(const struct store_tree *tree, struct volume **out, char why[256]
         if (!*out) {
             snprintf(why, 256, "no memory");
             error = -ENOMEM;
+        } else {
+            (*out)->origin = tree->origin;
+            (*out)->deleted = json_integer_value(json_object_get(props, "deleted"));
         }
     }
     free(config.rules);

@@ -8,6 +8,15 @@
 static struct volume_table *current;
 static _Atomic uint32_t generation; /* the present table's; read on every request */
 
+static bool copy_config(struct volume_config *to, const struct volume_config *from)
+{
+    *to = *from;
+    to->rules = calloc(from->rule_count + 1, sizeof *from->rules);
+    if (to->rules && from->rule_count)
+        memcpy(to->rules, from->rules, from->rule_count * sizeof *from->rules);
+    return to->rules;
+}
+
 struct volume *volume_new(uint32_t tree, const struct volume_config *config, int64_t created,
                           json_t *props)
 {
@@ -16,15 +25,26 @@ struct volume *volume_new(uint32_t tree, const struct volume_config *config, int
         return NULL;
     v->tree = tree;
     v->created = created;
-    v->config = *config;
-    v->config.rules = calloc(config->rule_count + 1, sizeof *config->rules);
-    if (!v->config.rules) {
+    if (!copy_config(&v->config, config) || !(v->snapshots = calloc(1, sizeof *v->snapshots))) {
+        free(v->config.rules);
         free(v);
         return NULL;
     }
-    if (config->rule_count)
-        memcpy(v->config.rules, config->rules, config->rule_count * sizeof *config->rules);
     v->props = json_incref(props);
+    return v;
+}
+
+struct volume *volume_next(const struct volume *old, const struct volume_config *config)
+{
+    struct volume *v = malloc(sizeof *v);
+    if (!v)
+        return NULL;
+    *v = *old;
+    if (!copy_config(&v->config, config)) {
+        free(v);
+        return NULL;
+    }
+    json_incref(v->props);
     return v;
 }
 
@@ -40,6 +60,11 @@ void volume_free(struct volume *v)
 static void volume_free_rcu(struct rcu_head *head)
 {
     volume_free(caa_container_of(head, struct volume, rcu));
+}
+
+void volume_free_later(struct volume *v)
+{
+    call_rcu(&v->rcu, volume_free_rcu);
 }
 
 static void table_free_rcu(struct rcu_head *head)
@@ -137,7 +162,7 @@ void table_publish(struct volume_table *fresh, struct volume *without)
     if (old)
         call_rcu(&old->rcu, table_free_rcu);
     if (without)
-        call_rcu(&without->rcu, volume_free_rcu);
+        volume_free_later(without);
 }
 
 int table_load(struct volume **volumes, uint32_t count)
@@ -154,17 +179,19 @@ void table_free(void)
     struct volume_table *old = rcu_xchg_pointer(&current, NULL);
     generation++;
     synchronize_rcu();
-    rcu_barrier();
-    for (uint32_t i = 0; old && i < old->count; i++)
+    for (uint32_t i = 0; old && i < old->count; i++) {
+        snapshots_drop(old->by_name[i]->snapshots);
         volume_free(old->by_name[i]);
+    }
     free(old);
+    rcu_barrier();
 }
 
 /* ---- look-ups ---- */
 
 enum { GRANT_ALLOWED = 1, GRANT_WRITE = 2, GRANT_SQUASH_ROOT = 4, GRANT_SQUASH_ALL = 8 };
 
-static uint64_t grant_pack(const struct volume_config *config, const struct sockaddr_storage *peer)
+static uint64_t grant_pack(const struct volume_config *config, bool read_only, const struct sockaddr_storage *peer)
 {
     uint32_t matched = rules_match(config->rules, config->rule_count, peer);
     uint64_t packed = (uint64_t)matched << 32;
@@ -172,7 +199,7 @@ static uint64_t grant_pack(const struct volume_config *config, const struct sock
         return packed | GRANT_SQUASH_ROOT;
     const struct volume_rule *rule = &config->rules[matched];
     packed |= GRANT_ALLOWED;
-    if (rule->write)
+    if (rule->write && !read_only)
         packed |= GRANT_WRITE;
     if (config->squash == VOLUME_SQUASH_ALL)
         packed |= GRANT_SQUASH_ALL;
@@ -202,9 +229,12 @@ int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t c
     rcu_read_lock();
     struct volume_table *t = table_current();
     struct volume *v = table_by_tree(t, tree);
+    struct snapshot *s = v ? NULL : snapshot_by_tree(tree);
+    if (s)
+        v = table_by_tree(t, s->volume);
     if (v) {
         cache[0] = (uint64_t)t->generation << 32 | tree;
-        cache[1] = grant_pack(&v->config, peer);
+        cache[1] = grant_pack(&v->config, s || v->config.read_only, peer);
         grant_unpack(cache[1], out);
         result = 0;
     }
@@ -235,13 +265,98 @@ void volume_squash(const struct volume_grant *grant, uint32_t uid, uint32_t gid,
 
 int volume_by_name(const char *name, size_t length, uint32_t *tree)
 {
+    const char *at = memchr(name, '@', length);
+    size_t volume_length = at ? (size_t)(at - name) : length;
+    struct snapshot *s = NULL;
     rcu_read_lock();
-    struct volume *v = table_by_name(table_current(), name, length);
-    if (v)
+    struct volume *v = table_by_name(table_current(), name, volume_length);
+    if (v && at)
+        s = snapshot_by_name(v->snapshots, at + 1, length - volume_length - 1);
+    if (s)
+        *tree = s->tree;
+    else if (v && !at)
         *tree = v->tree;
     rcu_read_unlock();
-    return v ? 0 : -ENOENT;
+    return s || (v && !at) ? 0 : -ENOENT;
 }
+
+/* ---- snapshots ---- */
+
+static struct volume_snapshot snapshot_info(const struct snapshot *s)
+{
+    return (struct volume_snapshot){
+        .tree = s->tree,
+        .volume = s->volume,
+        .number = s->number,
+        .name = s->name,
+        .by = s->by,
+        .created = s->created,
+        .locked_until = s->locked_until,
+    };
+}
+
+/* The first whose tree number is greater. */
+static uint32_t position_after(const struct snapshot_list *list, uint32_t after)
+{
+    uint32_t low = 0, high = list->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (list->by_tree[middle]->tree > after)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+int volume_each_snapshot(uint32_t volume, uint32_t after, volume_snapshot_fn *each, void *arg)
+{
+    int result = 0;
+    rcu_read_lock();
+    struct volume *v = table_by_tree(table_current(), volume);
+    const struct snapshot_list *list = v ? snapshot_list_of(v->snapshots) : NULL;
+    for (uint32_t i = list ? position_after(list, after) : 0; list && i < list->count && result >= 0; i++) {
+        struct volume_snapshot info = snapshot_info(list->by_tree[i]);
+        result = each(arg, &info);
+    }
+    rcu_read_unlock();
+    return result < 0 ? result : 0;
+}
+
+uint32_t volume_snapshot_count(uint32_t volume)
+{
+    rcu_read_lock();
+    struct volume *v = table_by_tree(table_current(), volume);
+    uint32_t count = v ? snapshot_list_of(v->snapshots)->count : 0;
+    rcu_read_unlock();
+    return count;
+}
+
+int volume_snapshot_by_name(uint32_t volume, const char *name, size_t length, uint32_t *tree)
+{
+    rcu_read_lock();
+    struct volume *v = table_by_tree(table_current(), volume);
+    struct snapshot *s = v ? snapshot_by_name(v->snapshots, name, length) : NULL;
+    if (s)
+        *tree = s->tree;
+    rcu_read_unlock();
+    return s ? 0 : -ENOENT;
+}
+
+int volume_snapshot_of(uint32_t tree, uint32_t *volume, char name[VOLUME_NAME_MAX + 1])
+{
+    rcu_read_lock();
+    struct snapshot *s = snapshot_by_tree(tree);
+    if (s) {
+        *volume = s->volume;
+        if (name)
+            strcpy(name, s->name);
+    }
+    rcu_read_unlock();
+    return s ? 0 : -ESTALE;
+}
+
+/* ---- volumes ---- */
 
 int volume_each(int (*each)(void *arg, const struct volume_info *info), void *arg)
 {
@@ -250,7 +365,8 @@ int volume_each(int (*each)(void *arg, const struct volume_info *info), void *ar
     struct volume_table *t = table_current();
     for (uint32_t i = 0; t && i < t->count && result >= 0; i++) {
         struct volume *v = t->by_name[i];
-        struct volume_info info = {.tree = v->tree, .config = &v->config, .created = v->created};
+        struct volume_info info = {
+            .tree = v->tree, .config = &v->config, .created = v->created, .origin = v->origin};
         result = each(arg, &info);
     }
     rcu_read_unlock();

@@ -96,7 +96,7 @@ static int do_update(struct call *c)
 
 static int do_delete(struct call *c)
 {
-    return volume_delete(c->tree, c->why);
+    return volume_delete(c->tree, true, c->why);
 }
 
 static int in_coroutine(void *arg)

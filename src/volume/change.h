@@ -1,0 +1,32 @@
+/* What the changes of volumes (change.c, deleted.c) and of snapshots (change_snapshots.c) share. */
+#ifndef SLUICE_VOLUME_CHANGE_H
+#define SLUICE_VOLUME_CHANGE_H
+
+#include "sluice/base_coro.h"
+#include "volume/table.h"
+
+/* One change at a time, across the store's waits. */
+extern struct coro_mutex volume_changes;
+extern struct store *volume_the_store;
+
+/* Sentences for `why`, and the error. */
+int change_no_memory(char why[256]);
+int change_gone(char why[256]);
+int change_store_said(int error, char why[256]);
+
+/* ---- holding the lock ---- */
+
+int change_name_is_free(const char *name, const struct volume *except, char why[256]);
+int change_size_is_right(uint64_t size, char why[256]);
+/* Writes `v` in the place of `old` and publishes it; on failure both are the caller's. */
+int change_write(struct volume *old, struct volume *v, char why[256]);
+/* -EBUSY, with the sentence, where a snapshot of it is locked at `now`. */
+int change_not_locked(const struct volume *v, int64_t now, char why[256]);
+
+/* ---- deleted.c ---- */
+
+/* A volume that was deleted and is only kept: takes it over. -ENOMEM. */
+int deleted_add(struct volume *v);
+void deleted_free(void);
+
+#endif
