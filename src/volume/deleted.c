@@ -217,7 +217,7 @@ int volume_undelete(const char *name, const char *to, uint32_t *tree, char why[2
     if (old) {
         error = take_back(old, to, tree, why);
     } else {
-        snprintf(why, 256, "no deleted volume '%.80s' is kept; sluice volume list --deleted shows those that are", name);
+        snprintf(why, 256, "no deleted volume '%.80s' is kept; sluice volume list --deleted shows what there is", name);
         error = -ENOENT;
     }
     coro_mutex_unlock(&volume_changes);
