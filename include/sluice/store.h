@@ -167,10 +167,11 @@ struct store_status {
     uint64_t work_left;                     /* entries waiting for the reaper */
 };
 
-struct store_range {
+struct store_range { /* what a call is about to look at */
     struct store_object object;
     uint64_t offset;
-    uint32_t length;
+    uint32_t length;        /* 0: no data, only the object */
+    struct store_name name; /* to be looked up in the object; length 0: none */
 };
 
 enum { STORE_EXPECT_MOST = 16 };
@@ -199,7 +200,7 @@ struct store_ops {
      * other types. */
     int (*read)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
                 uint32_t length, struct slice_list *data, bool *eof, struct store_attr *attr);
-    /* These reads (at most STORE_EXPECT_MOST) are about to come: fetches into the processor's cache what they will
+    /* These calls (at most STORE_EXPECT_MOST) are about to come: fetches into the processor's cache what they will
      * look at.  A hint, may be NULL; the ranges are unchecked; never waits, changes nothing. */
     void (*expect)(struct store *s, const struct store_range *ranges, unsigned count);
     /* All of it or nothing.  -EFBIG -ENOSPC -EDQUOT -EISDIR -EINVAL. */

@@ -110,7 +110,7 @@ enum rpc_result nfs3_setattr(struct rpc_call *call);
 enum rpc_result nfs3_access(struct rpc_call *call);
 enum rpc_result nfs3_readlink(struct rpc_call *call);
 enum rpc_result nfs3_read(struct rpc_call *call); /* nfs3_data.c */
-/* READs that are about to be run: rpc_version.expect. */
+/* Calls that are about to be run: rpc_version.expect. */
 void nfs3_expect(const struct rpc_expected *calls, unsigned count);
 enum rpc_result nfs3_write(struct rpc_call *call);
 enum rpc_result nfs3_commit(struct rpc_call *call);

@@ -60,25 +60,39 @@ enum rpc_result nfs3_read(struct rpc_call *call) /* RFC 1813, 3.3.6 */
     return RPC_DONE;
 }
 
+/* What the call will look at; false: nothing that could be fetched beforehand. */
+static bool expect_one(const struct rpc_expected *call, struct store_range *out)
+{
+    struct xdr_in args = call->args;
+    struct nfs3_fh fh = nfs3_get_fh(&args);
+    *out = (struct store_range){0};
+    switch (call->procedure) {
+    case NFS3_READ:
+        out->offset = xdr_get_u64(&args);
+        out->length = xdr_get_u32(&args);
+        break;
+    case NFS3_LOOKUP:
+        out->name = nfs3_get_name(&args);
+        break;
+    case NFS3_GETATTR:
+    case NFS3_ACCESS:
+        break;
+    default:
+        return false;
+    }
+    return !args.bad && out->name.length <= STORE_NAME_MAX && handle_peek(fh.bytes, fh.length, &out->object);
+}
+
 void nfs3_expect(const struct rpc_expected *calls, unsigned count)
 {
     struct store_range ranges[RPC_EXPECT_MOST];
-    unsigned reads = 0;
+    unsigned found = 0;
     if (!nfs_server.ops->expect)
         return;
-    for (unsigned i = 0; i < count; i++) {
-        struct xdr_in args = calls[i].args;
-        struct store_range *range = &ranges[reads];
-        if (calls[i].procedure != NFS3_READ)
-            continue;
-        struct nfs3_fh fh = nfs3_get_fh(&args);
-        range->offset = xdr_get_u64(&args);
-        range->length = xdr_get_u32(&args);
-        if (!args.bad && handle_peek(fh.bytes, fh.length, &range->object))
-            reads++;
-    }
-    if (reads)
-        nfs_server.ops->expect(nfs_server.store, ranges, reads);
+    for (unsigned i = 0; i < count; i++)
+        found += expect_one(&calls[i], &ranges[found]);
+    if (found)
+        nfs_server.ops->expect(nfs_server.store, ranges, found);
 }
 
 static void put_verifier(struct xdr_out *out)

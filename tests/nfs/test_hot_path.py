@@ -219,6 +219,33 @@ def calls_that_make_no_sense_between_good_ones(t):
                 eq(got, data[offset:offset + 4096])
 
 
+@test
+def lookups_that_make_no_sense_between_good_ones(t):
+    handles = files(t)
+    chance = random.Random(8)
+    good = list(handles)
+    for _ in range(20):
+        calls, wanted = [], []
+        for _ in range(BATCH):
+            kind, name, fh = chance.randrange(6), chance.choice(good), t.dir
+            if kind == 1:
+                name = chance.randbytes(chance.choice((0, 255, 256, 300, 4000)))
+            elif kind == 2:
+                fh = chance.randbytes(chance.choice((0, 1, 31, 32, 33, 64)))
+            elif kind == 3:
+                fh = handles[name]  # not a directory
+            elif kind == 4:
+                name = chance.choice((b".", b"..", b"/", b"a/b", b"\0"))
+            calls.append((chance.choice(("LOOKUP", "GETATTR", "ACCESS")) if kind == 5 else "LOOKUP",
+                          opaque(fh) + opaque(name)))
+            wanted.append((calls[-1][0], kind == 0 or calls[-1][0] != "LOOKUP", name))
+        for (procedure, fine, name), reader in zip(wanted, pipelined(t.nfs, calls)):
+            status = reader.u32()
+            if fine and procedure == "LOOKUP":
+                eq((status, reader.opaque()), (0, handles[name]), name)
+            check(status == 0 or not fine, f"{procedure} {name}: status {status}")
+
+
 def sanitized():
     with open(os.path.join(harness.BUILD, "sluiced"), "rb") as program:
         image = program.read()

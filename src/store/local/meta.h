@@ -110,8 +110,9 @@ int meta_get_chunk(struct local *l, uint32_t tree, const struct inode *inode, ui
 /* The same without the CRCs, which `out` does not get: for who finds the blocks in frames. */
 int meta_get_extents(struct local *l, uint32_t tree, const struct inode *inode, uint64_t chunk,
                      struct chunk_map *out);
-/* Fetches into the processor's cache what meta_get_inode() and meta_get_chunk() look at for these ranges.
- * places[i]: where the first block of range i lies, 0 where the tables do not know.  At most STORE_EXPECT_MOST. */
+/* Fetches into the processor's cache what meta_get_inode(), meta_get_chunk() and meta_get_entry() look at for these
+ * ranges.  places[i]: where the first block of range i lies, 0 where the tables do not know.  At most
+ * STORE_EXPECT_MOST. */
 void meta_expect(struct local *l, const struct store_range *ranges, unsigned count, place_t *places);
 
 /* ---- changing: the writer only.  Each put is atomic with the group; refusals must come before the first put of a

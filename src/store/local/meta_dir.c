@@ -23,7 +23,7 @@ static bool is_named(const struct entry *entry, struct store_name name)
 
 /* ---- names in RAM: an item for each hash, which holds the whole name; of two names with one hash one is there ---- */
 
-static struct rtable_key name_key(struct meta *m, uint32_t tree, uint64_t dir, struct store_name name)
+struct rtable_key name_key(struct meta *m, uint32_t tree, uint64_t dir, struct store_name name)
 {
     return (struct rtable_key){.ino = dir, .sub = bucket_of(m, name), .tree = tree};
 }

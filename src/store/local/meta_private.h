@@ -115,6 +115,9 @@ int versioned_del(struct meta_txn *t, enum db db, const struct key *k, uint64_t 
 int tree_version(struct meta_txn *t, uint32_t tree, uint64_t *version);
 const struct versions *txn_versions(struct meta_txn *t);
 
+/* The key of a name in the table of names. */
+struct rtable_key name_key(struct meta *m, uint32_t tree, uint64_t dir, struct store_name name);
+
 /* ---- groups ---- */
 
 enum { GROUP_TREES = 64 };

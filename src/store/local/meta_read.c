@@ -284,28 +284,62 @@ int meta_get_extents(struct local *l, uint32_t tree, const struct inode *inode, 
     return get_chunk(chunk_decode_extents, l, tree, inode, chunk, out);
 }
 
+/* Steps for all calls together, so that the processor waits for their memory at once and not one by one. */
+struct expected {
+    struct rtable_key inode, chunk, name;
+};
+
+static void expect_buckets(struct meta *m, const struct store_range *r, struct expected *e)
+{
+    const struct store_object *o = &r->object;
+    e->inode = (struct rtable_key){.ino = o->ino, .tree = o->tree};
+    rtable_fetch_bucket(m->inodes, &e->inode);
+    if (r->length) {
+        e->chunk = (struct rtable_key){.ino = o->ino, .sub = r->offset / STORE_CHUNK, .tree = o->tree};
+        rtable_fetch_bucket(m->chunks, &e->chunk);
+    }
+    if (r->name.length) {
+        e->name = name_key(m, o->tree, o->ino, r->name);
+        rtable_fetch_bucket(m->names, &e->name);
+    }
+}
+
+static void expect_items(struct meta *m, const struct store_range *r, const struct expected *e)
+{
+    rtable_fetch_item(m->inodes, &e->inode);
+    if (r->length)
+        rtable_fetch_item(m->chunks, &e->chunk);
+    if (r->name.length)
+        rtable_fetch_item(m->names, &e->name);
+}
+
+/* The first block's place; of a name: the inode it stands for becomes the one expected. */
+static place_t expect_next(struct meta *m, const struct store_range *r, struct expected *e)
+{
+    size_t length;
+    if (r->name.length) {
+        const struct entry *entry = rtable_get(m->names, &e->name, &length);
+        e->inode.ino = entry ? entry->ino : 0;
+        rtable_fetch_bucket(m->inodes, &e->inode);
+    }
+    const uint8_t *bytes = r->length ? rtable_get(m->chunks, &e->chunk, &length) : NULL;
+    return bytes ? chunk_record_place(bytes, length, (unsigned)(r->offset % STORE_CHUNK / STORE_BLOCK)) : 0;
+}
+
 void meta_expect(struct local *l, const struct store_range *ranges, unsigned count, place_t *places)
 {
-    struct rtable_key inodes[STORE_EXPECT_MOST], chunks[STORE_EXPECT_MOST];
+    struct meta *m = l->meta;
+    struct expected expected[STORE_EXPECT_MOST];
     rcu_read_lock();
-    for (unsigned i = 0; i < count; i++) {
-        const struct store_object *o = &ranges[i].object;
-        inodes[i] = (struct rtable_key){.ino = o->ino, .tree = o->tree};
-        chunks[i] = (struct rtable_key){
-            .ino = o->ino, .sub = ranges[i].offset / STORE_CHUNK, .tree = o->tree};
-        rtable_fetch_bucket(l->meta->inodes, &inodes[i]);
-        rtable_fetch_bucket(l->meta->chunks, &chunks[i]);
-    }
-    for (unsigned i = 0; i < count; i++) {
-        rtable_fetch_item(l->meta->inodes, &inodes[i]);
-        rtable_fetch_item(l->meta->chunks, &chunks[i]);
-    }
-    for (unsigned i = 0; i < count; i++) {
-        size_t length;
-        const uint8_t *bytes = rtable_get(l->meta->chunks, &chunks[i], &length);
-        unsigned block = (unsigned)(ranges[i].offset % STORE_CHUNK / STORE_BLOCK);
-        places[i] = bytes ? chunk_record_place(bytes, length, block) : 0;
-    }
+    for (unsigned i = 0; i < count; i++)
+        expect_buckets(m, &ranges[i], &expected[i]);
+    for (unsigned i = 0; i < count; i++)
+        expect_items(m, &ranges[i], &expected[i]);
+    for (unsigned i = 0; i < count; i++)
+        places[i] = expect_next(m, &ranges[i], &expected[i]);
+    for (unsigned i = 0; i < count; i++)
+        if (ranges[i].name.length)
+            rtable_fetch_item(m->inodes, &expected[i].inode);
     rcu_read_unlock();
 }
 
