@@ -1,4 +1,5 @@
-# The benchmarks.  bench/README.md says what each figure means.
+# The benchmarks.  docs/performance.md says what each figure means; BENCH_FLAGS='--only ram,cold --rounds 3'
+# and the like go to bench/run.py.
 
 $(BUILD)/bench/load: $(addprefix bench/,load.c load_run.c load_conn.c load_rpc.c load_setup.c load_stats.c load.h load_conn.h)
 	@mkdir -p $(@D)
@@ -11,6 +12,11 @@ $(BUILD)/bench/floor: bench/floor.c bench/load_rpc.c bench/load.h
 bench-tools: $(BUILD)/bench/load $(BUILD)/bench/floor
 
 bench: all bench-tools ## floor, NFS-Ganesha and Sluice side by side, under ten minutes
+	-@conf/deps bench
 	@python3 bench/run.py $(BENCH_FLAGS)
 
-.PHONY: bench bench-tools
+bench-full: all bench-tools ## everything, medians of five; renews docs/performance.*, docs/plots: half an hour
+	-@conf/deps bench
+	@python3 bench/run.py --full $(BENCH_FLAGS); status=$$?; python3 bench/report.py && exit $$status
+
+.PHONY: bench bench-full bench-tools

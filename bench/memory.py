@@ -2,7 +2,8 @@
 soon it is ready again on such a pool."""
 import time
 
-from servers import memory_anonymous
+from measure import Table
+from servers import Sluice, memory_anonymous
 
 SETTLE_SECONDS = 3
 
@@ -54,7 +55,7 @@ def restarts(server):
 
 
 def memory(bench):
-    servers = bench.start(("Sluice",), cache="256M")
+    servers = bench.start(Sluice(bench, cache="256M"))
     if not servers:
         return []
     server = servers[0]
@@ -72,9 +73,9 @@ def memory(bench):
         samples.append((label, memory_anonymous(server.process.pid)))
     ready = restarts(server)
     bench.stop(servers)
-    bench.say("\n== The server's own memory (RssAnon, cache of 256 MiB) " + "=" * 2)
+    table = Table(bench, "The server's own memory (RssAnon, cache of 256 MiB)", ("MiB",))
     for label, size in samples:
-        bench.say(f"  {label:<28}{size / (1 << 20):>10.0f} MiB")
+        table.row(label, f"{size / (1 << 20):,.0f}")
     before, after = samples[-3][1], samples[-1][1]
     bench.goal(
         "memory: under 1 GiB (MiB)", max(size for _, size in samples) / (1 << 20), 1024, most=True
@@ -85,9 +86,9 @@ def memory(bench):
         10,
         most=True,
     )
-    bench.say("\n== Ready again on this pool " + "=" * 14)
+    table = Table(bench, "Ready again on this pool", ("ms",))
     for label, seconds in ready:
-        bench.say(f"  {label:<28}{seconds * 1000:>10,.0f} ms")
+        table.row(label, f"{seconds * 1000:,.0f}")
         bench.goal(f"{label}: seconds until ready", seconds, 1, most=True)
     lines = [{"when": label, "rss_anon": size} for label, size in samples]
     return lines + [{"when": label, "ready_seconds": seconds} for label, seconds in ready]

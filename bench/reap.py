@@ -2,6 +2,9 @@
 import os
 import time
 
+from measure import Table
+from servers import Sluice
+
 BLOCKS_A_CHUNK_FILE = 409600  # a 4 KiB block in each 256 KiB chunk of 100 GiB
 READS_A_SECOND, CREATES_A_SECOND = 20000, 500
 
@@ -98,7 +101,7 @@ def one_act(bench, server, name, act, blocks, seconds):
 
 
 def reap(bench):
-    servers = bench.start(("Sluice",))
+    servers = bench.start(Sluice(bench))
     if not servers:
         return []
     server = servers[0]
@@ -123,23 +126,23 @@ def reap(bench):
         ),
         (f"remove a tree of {trees * files:,}", lambda: remove_tree(server, trees, files), 0),
     ]
-    bench.say(
-        f"\n== Removals beside {READS_A_SECOND:,} READ/s and {CREATES_A_SECOND} CREATE/s " + "=" * 5
-    )
-    bench.say(
-        "  act                          took s   freed s   READ p99.9 ms    max"
-        "   CREATE p99.9 ms    max   on disk MiB"
+    table = Table(
+        bench,
+        f"Removals beside {READS_A_SECOND:,} READ/s and {CREATES_A_SECOND} CREATE/s",
+        ("took s", "space back s", "READ p99.9 ms", "max", "CREATE p99.9", "max", "MiB before", "after"),
     )
     lines = []
-    for number, (name, act, blocks) in enumerate(acts):
+    for name, act, blocks in acts:
         r = one_act(bench, server, name, act, blocks, seconds)
         lines.append(r)
         back = "-" if r["space_back_seconds"] is None else f"{r['space_back_seconds']:.1f}"
-        bench.say(
-            f"  {name:<28}{r['act_seconds']:>7.2f}{back:>10}"
-            f"{r['READ']['p999_us'] / 1e3:>16.2f}{r['READ']['max_us'] / 1e3:>7.1f}"
-            f"{r['CREATE']['p999_us'] / 1e3:>18.2f}{r['CREATE']['max_us'] / 1e3:>7.1f}"
-            f"{r['mib_before']:>9,.0f} > {r['mib_after']:,.0f}"
+        table.row(
+            name,
+            f"{r['act_seconds']:.2f}",
+            back,
+            *[f"{r[op][key] / 1e3:.1f}" for op in ("READ", "CREATE") for key in ("p999_us", "max_us")],
+            f"{r['mib_before']:,.0f}",
+            f"{r['mib_after']:,.0f}",
         )
     bench.stop(servers)
     for op in ("READ", "CREATE"):

@@ -1,6 +1,8 @@
 """The servers that the benchmarks compare: each has its scratch, and stops what it started."""
+import functools
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -11,11 +13,15 @@ LOAD = os.path.join(BUILD, "bench", "load")
 
 
 class Unavailable(Exception):
-    """This server cannot be measured here; the message says why."""
+    """This cannot be measured here; the message says why."""
 
 
 class LoadFailed(Exception):
-    """The load generator saw a reply that was not as expected, or none."""
+    """The load generator saw a reply that was not as expected, or none; `ours` unless another's server gave it."""
+
+    def __init__(self, text, ours=True):
+        super().__init__(text)
+        self.ours = ours
 
 
 def free_port():
@@ -47,16 +53,37 @@ def stop_process(process):
             process.wait()
 
 
-class Server:
-    """What the benchmarks need of a server: name, pid, and load() against it."""
+@functools.lru_cache(maxsize=None)
+def load_help():
+    return subprocess.run([LOAD, "--help"], capture_output=True, text=True).stdout
 
-    name = ""
+
+def need_load(*words):
+    """Raises Unavailable if the load generator does not know these operations or options."""
+    known = set(re.findall(r"[a-z0-9-]+", load_help()))
+    missing = [word for word in words if word.lstrip("-") not in known and word not in known]
+    if missing:
+        raise Unavailable(f"not available: this load generator has no {', '.join(missing)}")
+
+
+def size_bytes(text):
+    """512M and the like, in bytes."""
+    unit = {"K": 10, "M": 20, "G": 30}.get(text[-1])
+    return int(text[:-1]) << unit if unit else int(text)
+
+
+class Server:
+    """What the benchmarks need of a server: name, pid, and load() against it.  `name` is what it is called in
+    tables, where one part has several of a kind."""
+
+    kind = ""
     period = 0  # the content repeats after so many bytes; 0: it does not
 
-    def __init__(self, scratch):
-        self.scratch = os.path.join(scratch, self.name.lower())
-        os.makedirs(self.scratch)
+    def __init__(self, bench, name=None):
+        self.name = name or self.kind
+        self.scratch = bench.directory(self.name)
         self.process = None
+        self.loads = []
         self.port = free_port()
         self.mount_port = self.port
         self.path = "/bench"
@@ -65,6 +92,9 @@ class Server:
         raise NotImplementedError
 
     def stop(self):
+        for process in self.loads:
+            stop_process(process)
+        self.loads = []
         stop_process(self.process)
         self.process = None
 
@@ -104,18 +134,22 @@ class Server:
                 pass  # ended meanwhile
 
     def load_start(self, op, **options):
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.load_command(op, **options),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.loads.append(process)
+        return process
 
     def load_finish(self, process):
         out, errors = process.communicate()
+        self.loads.remove(process)
         if process.returncode:
             reason = json.loads(out)["error"] if out else errors.strip()
-            raise LoadFailed(f"{self.name}: {' '.join(process.args[1:])}: {reason}")
+            words = process.args[process.args.index("--op") :]
+            raise LoadFailed(f"{self.name}: {' '.join(words)}: {reason}", self.kind != "Ganesha")
         return json.loads(out) if out else None
 
     def load(self, op, **options):
@@ -123,12 +157,15 @@ class Server:
 
 
 class Floor(Server):
-    name = "Floor"
-    period = 1 << 20
+    """Replies of the same sizes out of `size` bytes of RAM: as much as the others read, if the copy out of memory
+    and not out of the processor's cache is to count."""
 
-    def __init__(self, scratch, threads):
-        super().__init__(scratch)
-        self.threads = threads
+    kind = "Floor"
+
+    def __init__(self, bench, size="1M", threads=None, name=None):
+        super().__init__(bench, name)
+        self.threads = threads or bench.workers
+        self.period = size_bytes(size)
 
     def start(self):
         self.spawn(
@@ -138,9 +175,11 @@ class Floor(Server):
                 str(self.port),
                 "--threads",
                 str(self.threads),
+                "--size",
+                str(self.period),
             ]
         )
-        wait_for_port(self.process, self.port, 5, "the floor")
+        wait_for_port(self.process, self.port, 20, "the floor")
 
 
 GANESHA_CONFIG = """
@@ -158,10 +197,10 @@ class Ganesha(Server):
     """NFS-Ganesha on the VFS back end.  For NFSv3 it insists on rpcbind: one in a network namespace
     of its own, which Ganesha finds through its UNIX socket, disturbs nobody."""
 
-    name = "Ganesha"
+    kind = "Ganesha"
 
-    def __init__(self, scratch):
-        super().__init__(scratch)
+    def __init__(self, bench, name=None):
+        super().__init__(bench, name)
         self.mount_port = free_port()
         self.path = os.path.join(self.scratch, "export")
         self.rpcbind = None
@@ -226,11 +265,11 @@ class Ganesha(Server):
 
 
 class Sluice(Server):
-    name = "Sluice"
+    kind = "Sluice"
 
-    def __init__(self, scratch, workers, cache="1G"):
-        super().__init__(scratch)
-        self.workers, self.cache = workers, cache
+    def __init__(self, bench, cache="1G", workers=None, name=None):
+        super().__init__(bench, name)
+        self.workers, self.cache = workers or bench.workers, cache
         self.ready_seconds = None
         self.pool = os.path.join(self.scratch, "pool")
         self.socket = os.path.join(self.scratch, "socket")
@@ -275,8 +314,7 @@ class Sluice(Server):
     def wait_for_cache(self):
         """Until the memory for data has been touched: meanwhile the server measures that."""
         end = time.monotonic() + 30
-        size = int(self.cache[:-1]) << {"M": 20, "G": 30}[self.cache[-1]]
-        while memory_anonymous(self.process.pid) < size * 0.98 and time.monotonic() < end:
+        while memory_anonymous(self.process.pid) < size_bytes(self.cache) * 0.98 and time.monotonic() < end:
             time.sleep(0.1)
 
     def kill(self):
@@ -312,6 +350,14 @@ class Sluice(Server):
     def counter(self, name):
         """A counter by its name; None if the server has none."""
         return self.metrics().get(f"metrics.{name}.value")
+
+    def counters(self, *names):
+        """Several at once; Unavailable if there is one that the server does not have."""
+        numbers = self.metrics()
+        try:
+            return [numbers[f"metrics.{name}.value"] for name in names]
+        except KeyError as missing:
+            raise Unavailable(f"the server counts no {missing}") from None
 
 
 def memory_anonymous(pid):

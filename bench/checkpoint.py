@@ -1,0 +1,84 @@
+"""Checkpoints: four writers of a gigabyte, next to fio, and what readers keep meanwhile."""
+import measure as m
+from beside import paced_reads, readers_maximum
+from fio import Fio
+from servers import Ganesha, Sluice, need_load
+
+WRITERS, INFLIGHT = 4, 8
+COLUMNS = ("fio", "Ganesha", "Sluice")
+MEASURES = (m.MEGABYTES, m.CPU_GIGABYTE)
+
+
+def write_checkpoint(server, size, **options):
+    """Writes each file from its start and syncs it; then they are removed."""
+    r = server.load(
+        "checkpoint",
+        dir="checkpoint",
+        prefix="w",
+        file_size=size,
+        conns=WRITERS,
+        size="1M",
+        inflight=INFLIGHT,
+        **options,
+    )
+    server.load("remove", dir="checkpoint", prefix="w", count=WRITERS)
+    return r
+
+
+def rates(bench, size):
+    """MB/s of all writers together, syncs included."""
+    fio = Fio(bench)
+    servers = bench.start(Ganesha(bench), Sluice(bench))
+    runs = {"fio": lambda: fio.write(INFLIGHT, size * WRITERS, WRITERS)}
+    for server in servers:
+        runs[server.name] = lambda server=server: write_checkpoint(server, size)
+    line = m.case(f"{WRITERS} writers x {size >> 20} MiB, {INFLIGHT} WRITEs in flight, fsync", m.interleaved(bench, runs))
+    bench.stop(servers)
+    return line
+
+
+def one_round(bench, server, rate, size):
+    """Paced readers alone, then beside the writers."""
+    alone = server.load_finish(paced_reads(server, rate, bench.seconds + 1))
+    seconds = 1.5 + size * WRITERS / 1e9
+    writers = server.load_start(
+        "checkpoint", dir="beside", prefix="w", file_size=size, conns=WRITERS, size="1M", inflight=INFLIGHT, epochs=3
+    )
+    meanwhile = server.load_finish(paced_reads(server, rate, seconds))
+    server.load_finish(writers)
+    server.load("remove", dir="beside", prefix="w", count=WRITERS)
+    return alone, meanwhile
+
+
+def readers(bench, size):
+    """What readers that ask for a third of what they could have keep of it."""
+    servers = bench.start(Sluice(bench))
+    if not servers:
+        return None
+    server = servers[0]
+    rate = readers_maximum(bench, server) // 3
+    rounds = [one_round(bench, server, rate, size) for _ in range(bench.rounds)]
+    bench.stop(servers)
+    alone, meanwhile = (m.median_result(some) for some in zip(*rounds))
+    return {"case": f"readers paced at {rate:,}/s", "alone": alone, "meanwhile": meanwhile}
+
+
+def checkpoint(bench):
+    need_load("checkpoint")
+    size = (128 if bench.quick else 1024) << 20
+    line = rates(bench, size)
+    table = m.Table(bench, "Checkpoints", (*COLUMNS, "/ Ganesha", "/ fio"))
+    m.show_case(table, line, MEASURES, COLUMNS, ("Ganesha", "fio"))
+    bench.goal("checkpoint: of fio's direct write", m.ratio(line.get("sluice"), line.get("fio"), "mb_per_s"), 0.6)
+    beside = readers(bench, size)
+    if not beside:
+        return [line]
+    alone, meanwhile = beside["alone"], beside["meanwhile"]
+    table = m.Table(bench, "4 KiB READs from RAM beside a checkpoint, paced", ("alone", "meanwhile", "times"))
+    table.section(beside["case"])
+    for label, key, pattern in (m.OPERATIONS, m.P50, m.P99, m.P999):
+        cells = [m.cell(r, key, pattern) for r in (alone, meanwhile)]
+        table.row("  " + label, *cells, m.number(m.ratio(meanwhile, alone, key)))
+    bench.goal("READs beside a checkpoint: of their rate", m.ratio(meanwhile, alone, "ops_per_s"), 0.9)
+    bench.goal("READs beside a checkpoint: p99, times that alone", m.ratio(meanwhile, alone, "p99_us"), 3, most=True)
+    return [line, beside]
