@@ -1,11 +1,13 @@
 # The benchmarks.  docs/performance.md says what each figure means; BENCH_FLAGS='--only ram,cold --rounds 3'
 # and the like go to bench/run.py.
 
-$(BUILD)/bench/load: $(addprefix bench/,load.c load_run.c load_conn.c load_rpc.c load_setup.c load_stats.c load.h load_conn.h)
+$(BUILD)/bench/load: $(addprefix bench/,load.c load_options.c load_report.c load_ops.c load_files.c \
+	load_write.c load_list.c load_stream.c load_run.c load_conn.c load_rpc.c load_frame.c load_setup.c load_stats.c \
+	load.h load_conn.h load_files.h)
 	@mkdir -p $(@D)
 	$(Q)echo "  CC $@"; $(CC) $(CPPFLAGS) -I. $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lpthread
 
-$(BUILD)/bench/floor: bench/floor.c bench/load_rpc.c bench/load.h
+$(BUILD)/bench/floor: bench/floor.c bench/load_frame.c bench/load.h
 	@mkdir -p $(@D)
 	$(Q)echo "  CC $@"; $(CC) $(CPPFLAGS) -I. $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -luring -lpthread
 

@@ -1,8 +1,13 @@
 /* The floor of `make bench`: what a server on this machine could do at best.  It parses calls
  * only as far as it must (xid, procedure, offset and count of a READ), answers out of one piece
  * of RAM, and gathers the replies of a pass in one sendmsg; it has no files, no cache and no
- * locks.  MNT, LOOKUP and GETATTR are answered for any name, so that the load generator runs
- * unchanged; the content repeats after --size bytes (load --period) and is that of file 0.
+ * locks.  With --size as large as the data of the servers it is compared with, its data comes from
+ * RAM as theirs does, not from the CPU's cache; and like a server's cache it is in huge pages
+ * (MADV_HUGEPAGE; how much really is, the floor says when it starts).
+ *
+ * MNT, GETATTR, LOOKUP, ACCESS and READ are answered for any name, so that the load generator runs
+ * unchanged (load --period SIZE).  A name's number, behind its last dot, is in its handle, and file
+ * N begins at byte N * --file-size of the content, which starts again after --size bytes.
  *
  * The main thread accepts and hands each connection, through a pipe, to the next of N threads
  * with a ring each. */
@@ -25,11 +30,13 @@ enum {
     IN_BYTES = 64 * 1024,
     REPLIES_MAX = 480, /* in one sendmsg, which takes 1,024 pieces */
     BATCH_BYTES = 2 << 20,
-    HEAD_ROOM = 160,
+    HEAD_ROOM = 192,
     READ_MAX = 1 << 20,
     SEND_BUFFER = 512 * 1024,
     THREADS_MAX = 64,
-    FH_BYTES = 32
+    FH_BYTES = 32,
+    HUGE_PAGE = 2 << 20,
+    NFS3ERR_NOTSUPP = 10004
 };
 
 struct batch {
@@ -56,7 +63,7 @@ struct floor_thread {
 };
 
 static uint8_t *content; /* `content_size` bytes and READ_MAX more, from the start again */
-static uint64_t content_size = 1 << 20;
+static uint64_t content_size = 1 << 20, file_size; /* file_size 0: as large as the content, all alike */
 
 /* What completes; the low bits of user_data, a peer's address above them. */
 enum { DONE_ACCEPT, DONE_RECEIVE, DONE_SEND, DONE_MASK = 3 };
@@ -109,27 +116,51 @@ static bool batch_full(const struct batch *b)
 
 static void put_attributes(struct xdr_out *x)
 {
-    static const uint32_t attributes[21] = {1, 0644, 1, 0,  0, 64, 0, 64, 0, 0, 0,
-                                            0, 7,    0, 42, 1, 0,  1, 0,  1, 0};
-    uint8_t *to = xdr_reserve(x, sizeof attributes);
-    for (size_t i = 0; to && i < 21; i++) {
-        uint32_t value = htobe32(attributes[i]);
-        memcpy(to + 4 * i, &value, 4);
-    }
+    static const uint32_t type_to_gid[] = {1, 0644, 1, 0, 0};
+    static const uint32_t rdev_to_ctime[] = {0, 0, 0, 7, 0, 42, 1, 0, 1, 0, 1, 0};
+    uint64_t size = file_size ? file_size : content_size;
+    for (size_t i = 0; i < 5; i++)
+        xdr_put_u32(x, type_to_gid[i]);
+    xdr_put_u64(x, size);
+    xdr_put_u64(x, size);
+    for (size_t i = 0; i < 12; i++)
+        xdr_put_u32(x, rdev_to_ctime[i]);
 }
 
-static void put_fh(struct xdr_out *x)
+static void put_fh(struct xdr_out *x, uint64_t number)
 {
-    static const uint8_t fh[FH_BYTES] = "floor";
+    uint8_t fh[FH_BYTES] = "floor";
+    memcpy(fh + 8, &number, sizeof number);
     xdr_put_opaque(x, fh, sizeof fh);
+}
+
+/* The number behind the last dot. */
+static uint64_t name_number(const uint8_t *name, uint32_t length)
+{
+    uint64_t number = 0, unit = 1;
+    while (length && name[length - 1] >= '0' && name[length - 1] <= '9') {
+        number += unit * (uint64_t)(name[--length] - '0');
+        unit *= 10;
+    }
+    return length && name[length - 1] == '.' ? number : 0;
+}
+
+/* Number of the file whose handle comes next. */
+static uint64_t get_fh(struct xdr_in *in)
+{
+    uint32_t length;
+    uint64_t number = 0;
+    const uint8_t *fh = xdr_get_opaque(in, FH_MAX, &length);
+    if (fh && length == FH_BYTES)
+        memcpy(&number, fh + 8, sizeof number);
+    return number;
 }
 
 /* The results of a READ; its data becomes a piece of its own. */
 static void answer_read(struct batch *b, struct xdr_in *in, struct xdr_out *x)
 {
-    uint32_t length;
-    xdr_get_opaque(in, FH_MAX, &length);
-    uint64_t offset = xdr_get_u64(in);
+    uint64_t place = get_fh(in) * file_size;
+    place += xdr_get_u64(in);
     uint32_t count = xdr_get_u32(in);
     count = count < READ_MAX ? count & ~3u : READ_MAX;
     xdr_put_u64(x, 1); /* NFS3_OK, attributes follow */
@@ -137,7 +168,53 @@ static void answer_read(struct batch *b, struct xdr_in *in, struct xdr_out *x)
     xdr_put_u32(x, count);
     xdr_put_u32(x, 0);
     xdr_put_u32(x, count);
-    b->iov[b->pieces + 1] = (struct iovec){content + offset % content_size, count};
+    b->iov[b->pieces + 1] = (struct iovec){content + place % content_size, count};
+}
+
+static void answer_lookup(struct xdr_in *in, struct xdr_out *x)
+{
+    uint32_t length;
+    get_fh(in);
+    const uint8_t *name = xdr_get_opaque(in, 255, &length);
+    xdr_put_u32(x, 0);
+    put_fh(x, name_number(name, length));
+    xdr_put_u32(x, 1); /* attributes of the file, none of the directory */
+    put_attributes(x);
+    xdr_put_u32(x, 0);
+}
+
+static void answer_nfs(struct batch *b, uint32_t procedure, struct xdr_in *in, struct xdr_out *x)
+{
+    switch (procedure) {
+    case 0:
+        break;
+    case NFS3_READ:
+        answer_read(b, in, x);
+        break;
+    case NFS3_GETATTR:
+        xdr_put_u32(x, 0);
+        put_attributes(x);
+        break;
+    case NFS3_LOOKUP:
+        answer_lookup(in, x);
+        break;
+    case NFS3_ACCESS:
+        xdr_put_u64(x, 0); /* NFS3_OK, no attributes */
+        xdr_put_u32(x, 0x3f);
+        break;
+    default:
+        xdr_put_u32(x, NFS3ERR_NOTSUPP);
+    }
+}
+
+/* MNT and NULL. */
+static void answer_mount(uint32_t procedure, struct xdr_out *x)
+{
+    if (procedure != 1)
+        return;
+    xdr_put_u32(x, 0);
+    put_fh(x, 0);
+    xdr_put_u64(x, UINT64_C(1) << 32 | 1); /* one flavour, AUTH_SYS */
 }
 
 static void answer(struct batch *b, struct xdr_in *in)
@@ -157,20 +234,10 @@ static void answer(struct batch *b, struct xdr_in *in)
     for (size_t i = 0; i < sizeof accepted / sizeof accepted[0]; i++)
         xdr_put_u32(&x, accepted[i]);
     b->iov[b->pieces + 1].iov_len = 0;
-    if (program == NFS3_PROGRAM && procedure == 6) {
-        answer_read(b, in, &x);
-    } else {
-        xdr_put_u32(&x, 0);
-        if (program == MOUNT_PROGRAM && procedure == 1) {
-            put_fh(&x);
-            xdr_put_u64(&x, UINT64_C(1) << 32 | 1); /* one flavour, AUTH_SYS */
-        } else if (procedure == 1) {
-            put_attributes(&x);
-        } else if (procedure == 3) {
-            put_fh(&x);
-            xdr_put_u64(&x, 0); /* no attributes */
-        }
-    }
+    if (program == NFS3_PROGRAM)
+        answer_nfs(b, procedure, in, &x);
+    else
+        answer_mount(procedure, &x);
     size_t data = b->iov[b->pieces + 1].iov_len;
     rpc_finish_record(&x, data);
     b->iov[b->pieces] = (struct iovec){head, xdr_used(&x)};
@@ -332,15 +399,34 @@ static int floor_listen(uint16_t port)
     return fd;
 }
 
+/* Bytes of this process' memory that are in huge pages, by what the kernel says. */
+static uint64_t huge_bytes(void)
+{
+    char line[256];
+    unsigned long long kilobytes = 0;
+    FILE *f = fopen("/proc/self/smaps_rollup", "re");
+    while (f && fgets(line, sizeof line, f) &&
+           sscanf(line, "AnonHugePages: %llu kB", &kilobytes) != 1)
+        continue;
+    if (f)
+        fclose(f);
+    return kilobytes << 10;
+}
+
 static int floor_content(void)
 {
-    size_t size = content_size + READ_MAX;
+    size_t size = content_size + READ_MAX + HUGE_PAGE;
     content = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (content == MAP_FAILED)
+    if (content == MAP_FAILED) {
+        fprintf(stderr, "floor: %zu bytes of content: %s\n", size, strerror(errno));
         return -1;
-    madvise(content, size, MADV_HUGEPAGE);
+    }
+    content += -(uintptr_t)content & (HUGE_PAGE - 1);
+    madvise(content, size - HUGE_PAGE, MADV_HUGEPAGE);
     content_fill(content, 0, 0, content_size);
     memcpy(content + content_size, content, READ_MAX);
+    fprintf(stderr, "floor: %llu MiB of content, %llu MiB in huge pages\n",
+            (unsigned long long)content_size >> 20, (unsigned long long)huge_bytes() >> 20);
     return 0;
 }
 
@@ -349,25 +435,35 @@ struct floor_options {
     unsigned threads;
 };
 
+static uint64_t parse_size(const char *text)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    uint64_t value = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (end == text || (*end && (!unit || end[1])))
+        return 0;
+    return unit ? value << 10 * (unit - units + 1) : value;
+}
+
 static int floor_parse(struct floor_options *o, int argc, char **argv)
 {
-    static const struct option arguments[] = {{"port", 1, NULL, 'p'},
-                                              {"threads", 1, NULL, 't'},
-                                              {"size", 1, NULL, 's'},
-                                              {NULL, 0, NULL, 0}};
+    static const struct option arguments[] = {{"port", 1, NULL, 'p'},      {"workers", 1, NULL, 'w'},
+                                              {"threads", 1, NULL, 'w'},   {"size", 1, NULL, 's'},
+                                              {"file-size", 1, NULL, 'f'}, {NULL, 0, NULL, 0}};
     int argument;
     while ((argument = getopt_long(argc, argv, "", arguments, NULL)) != -1) {
         if (argument == 'p')
             o->port = (uint16_t)atoi(optarg);
-        else if (argument == 't')
+        else if (argument == 'w')
             o->threads = (unsigned)atoi(optarg);
         else if (argument == 's')
-            content_size = strtoull(optarg, NULL, 10);
-        else
+            content_size = parse_size(optarg);
+        else if (argument != 'f' || !(file_size = parse_size(optarg)))
             return -1;
     }
-    bool good = o->port && o->threads && o->threads <= THREADS_MAX;
-    return good && content_size >= READ_MAX && content_size % 8 == 0 ? 0 : -1;
+    bool good = o->port && o->threads && o->threads <= THREADS_MAX && optind == argc;
+    return good && content_size >= READ_MAX && content_size % 8 == 0 && file_size % 4 == 0 ? 0 : -1;
 }
 
 int main(int argc, char **argv)
@@ -375,7 +471,11 @@ int main(int argc, char **argv)
     static struct floor_thread threads[THREADS_MAX];
     struct floor_options o = {.threads = 1};
     if (floor_parse(&o, argc, argv)) {
-        fprintf(stderr, "usage: floor --port N [--threads 1..%d] [--size BYTES, 1 MiB or more]\n",
+        fprintf(stderr,
+                "usage: floor --port N [--workers 1..%d] [--size SIZE] [--file-size SIZE]\n"
+                "  --size       of all content (1M or more, a multiple of 8), in huge pages\n"
+                "  --file-size  where the next file's content begins, and what GETATTR tells (a\n"
+                "               multiple of 4; without it all files are the content from its start)\n",
                 THREADS_MAX);
         return 2;
     }

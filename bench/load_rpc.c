@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { NFS3_OK = 0, NFS3ERR_JUKEBOX = 10008, LAST_FRAGMENT = 0x80000000 };
+enum { NFS3_OK = 0, NFS3ERR_JUKEBOX = 10008, ATTRIBUTES = 84 };
 
 void load_error(struct load_counts *counts, const char *format, ...)
 {
@@ -15,80 +15,60 @@ void load_error(struct load_counts *counts, const char *format, ...)
     }
 }
 
-/* Record mark (filled in by rpc_finish_record), call header, AUTH_SYS (RFC 5531). */
-size_t rpc_call_header(struct xdr_out *x, uint32_t xid, uint32_t program, uint32_t procedure,
-                       uint32_t uid)
+void nfs_name(const struct load_options *o, uint64_t index, char name[NAME_ROOM])
 {
-    const uint32_t call[] = {0, xid, 0, 2, program, 3, procedure, 1, 28};
-    for (size_t i = 0; i < sizeof call / sizeof call[0]; i++)
-        xdr_put_u32(x, call[i]);
-    xdr_put_u32(x, 0); /* stamp */
-    xdr_put_opaque(x, "bench", 5);
-    xdr_put_u32(x, uid);
-    xdr_put_u32(x, uid);
-    xdr_put_u32(x, 0); /* no further groups */
-    xdr_put_u64(x, 0); /* AUTH_NONE as verifier */
-    return xdr_used(x);
+    snprintf(name, NAME_ROOM, "%s.%llu", o->prefix, (unsigned long long)(o->first + index));
 }
 
-void rpc_put_fh(struct xdr_out *x, const struct load_file *file)
+const struct load_file *nfs_dir(const struct load_options *o, const struct load_target *t,
+                                uint64_t index)
 {
-    xdr_put_opaque(x, file->fh, file->fh_length);
+    uint32_t each = (o->files + o->dirs - 1) / o->dirs;
+    return &t->dirs[index / each % o->dirs];
 }
 
-void rpc_finish_record(struct xdr_out *x, size_t payload)
-{
-    uint32_t mark = htobe32(LAST_FRAGMENT | (uint32_t)(xdr_used(x) - 4 + payload));
-    memcpy(x->start, &mark, 4);
-}
-
-bool rpc_reply_accepted(struct xdr_in *x)
-{
-    uint32_t length;
-    bool reply = xdr_get_u32(x) == 1 && xdr_get_u32(x) == 0;
-    xdr_get_u32(x);
-    xdr_get_opaque(x, 400, &length);
-    return reply && xdr_get_u32(x) == 0 && !x->bad;
-}
-
-uint32_t nfs_procedure(enum load_op op)
-{
-    static const uint32_t procedures[OP_COUNT] = {
-        [OP_READ_RAND] = 6, [OP_READ_SEQ] = 6, [OP_WRITE_RAND] = 7, [OP_WRITE_SEQ] = 7,
-        [OP_GETATTR] = 1,   [OP_LOOKUP] = 3,   [OP_CREATE] = 8,     [OP_REMOVE] = 12,
-        [OP_RMDIR] = 13,    [OP_TRUNCATE] = 2,
-    };
-    return procedures[op];
-}
-
-void nfs_name(const struct load_options *o, uint64_t number, char name[NAME_ROOM])
-{
-    snprintf(name, NAME_ROOM, "%s.%llu", o->prefix, (unsigned long long)number);
-}
-
-static void nfs_put_name(const struct load_options *o, const struct load_target *t, uint64_t number,
+static void nfs_put_name(const struct load_options *o, const struct load_target *t, uint64_t index,
                          struct xdr_out *x)
 {
     char name[NAME_ROOM];
-    nfs_name(o, number, name);
-    rpc_put_fh(x, &t->dir);
+    nfs_name(o, index, name);
+    rpc_put_fh(x, nfs_dir(o, t, index));
     xdr_put_opaque(x, name, (uint32_t)strlen(name));
 }
 
-void nfs_encode_call(const struct load_options *o, const struct load_target *t,
-                     struct load_slot *slot, uint64_t ticket, struct xdr_out *x)
+static void nfs_put_create(const struct load_slot *slot, struct xdr_out *x)
 {
-    rpc_call_header(x, slot->xid, NFS3_PROGRAM, nfs_procedure(o->op), o->uid);
+    xdr_put_u32(x, slot->guarded);
+    xdr_put_u64(x, UINT64_C(1) << 32 | 0644);
+    xdr_put_u64(x, 0); /* uid, gid as the server likes */
+    xdr_put_u32(x, !slot->guarded);
+    if (!slot->guarded)
+        xdr_put_u64(x, 0); /* empty, also if it was there */
+    xdr_put_u64(x, 0);     /* atime, mtime */
+}
+
+static void nfs_put_truncate(const struct load_options *o, struct xdr_out *x)
+{
+    for (unsigned i = 0; i < 3; i++) /* mode, uid, gid */
+        xdr_put_u32(x, 0);
+    xdr_put_u32(x, 1);
+    xdr_put_u64(x, o->file_size);
+    for (unsigned i = 0; i < 3; i++) /* atime, mtime, no guard */
+        xdr_put_u32(x, 0);
+}
+
+void nfs_encode_call(const struct load_options *o, const struct load_target *t,
+                     const struct load_slot *slot, struct xdr_out *x)
+{
     size_t payload = 0;
-    switch (o->op) {
-    case OP_READ_RAND:
-    case OP_READ_SEQ:
+    rpc_call_header(x, slot->xid, NFS3_PROGRAM, slot->procedure, o->uid);
+    switch (slot->procedure) {
+    case NFS3_READ:
         rpc_put_fh(x, slot->file);
         xdr_put_u64(x, slot->offset);
         xdr_put_u32(x, slot->length);
         break;
-    case OP_WRITE_RAND:
-    case OP_WRITE_SEQ:
+    case NFS3_WRITE:
         rpc_put_fh(x, slot->file);
         xdr_put_u64(x, slot->offset);
         xdr_put_u32(x, slot->length);
@@ -96,28 +76,32 @@ void nfs_encode_call(const struct load_options *o, const struct load_target *t,
         xdr_put_u32(x, slot->length);
         payload = slot->length;
         break;
-    case OP_LOOKUP:
-        nfs_put_name(o, t, o->first + (uint64_t)(slot->file - t->files), x);
+    case NFS3_CREATE:
+        nfs_put_name(o, t, slot->index, x);
+        nfs_put_create(slot, x);
         break;
-    case OP_CREATE:
-        nfs_put_name(o, t, o->first + ticket, x);
-        xdr_put_u32(x, 1); /* GUARDED */
-        xdr_put_u64(x, UINT64_C(1) << 32 | 0644);
-        for (unsigned i = 0; i < 5; i++) /* uid, gid, size, atime, mtime: as the server likes */
-            xdr_put_u32(x, 0);
+    case NFS3_LOOKUP:
+    case NFS3_REMOVE:
+    case NFS3_RMDIR:
+        nfs_put_name(o, t, slot->index, x);
         break;
-    case OP_REMOVE:
-    case OP_RMDIR:
-        nfs_put_name(o, t, o->first + ticket, x);
-        break;
-    case OP_TRUNCATE:
+    case NFS3_SETATTR:
         rpc_put_fh(x, slot->file);
-        for (unsigned i = 0; i < 3; i++)
-            xdr_put_u32(x, 0);
-        xdr_put_u32(x, 1);
-        xdr_put_u64(x, o->file_size);
-        for (unsigned i = 0; i < 3; i++) /* atime, mtime, no guard */
-            xdr_put_u32(x, 0);
+        nfs_put_truncate(o, x);
+        break;
+    case NFS3_READDIR:
+    case NFS3_READDIRPLUS:
+        rpc_put_fh(x, &t->dir);
+        xdr_put_u64(x, slot->offset);
+        xdr_put_u64(x, slot->verifier);
+        if (slot->procedure == NFS3_READDIRPLUS)
+            xdr_put_u32(x, slot->length); /* dircount */
+        xdr_put_u32(x, slot->length);
+        break;
+    case NFS3_COMMIT:
+        rpc_put_fh(x, slot->file);
+        xdr_put_u64(x, 0);
+        xdr_put_u32(x, 0);
         break;
     default: /* GETATTR */
         rpc_put_fh(x, slot->file);
@@ -125,10 +109,10 @@ void nfs_encode_call(const struct load_options *o, const struct load_target *t,
     rpc_finish_record(x, payload);
 }
 
-static void nfs_skip_attributes(struct xdr_in *x)
+void nfs_skip_attributes(struct xdr_in *x)
 {
     if (xdr_get_bool(x))
-        xdr_take(x, 84);
+        xdr_take(x, ATTRIBUTES);
 }
 
 static void nfs_skip_wcc(struct xdr_in *x)
@@ -138,7 +122,7 @@ static void nfs_skip_wcc(struct xdr_in *x)
     nfs_skip_attributes(x);
 }
 
-static bool nfs_accepted(const struct load_options *o, struct xdr_in *x, struct load_counts *counts)
+static bool nfs_accepted(const struct load_slot *slot, struct xdr_in *x, struct load_counts *counts)
 {
     if (!rpc_reply_accepted(x)) {
         load_error(counts, "a call was not accepted");
@@ -149,14 +133,13 @@ static bool nfs_accepted(const struct load_options *o, struct xdr_in *x, struct 
         return true;
     counts->jukebox += status == NFS3ERR_JUKEBOX;
     counts->last_status = status;
-    load_error(counts, "procedure %u: status %u", nfs_procedure(o->op), status);
+    load_error(counts, "procedure %u: status %u", slot->procedure, status);
     return false;
 }
 
-bool nfs_read_header(const struct load_options *o, const struct load_slot *slot, struct xdr_in *x,
-                     struct load_counts *counts)
+bool nfs_read_header(const struct load_slot *slot, struct xdr_in *x, struct load_counts *counts)
 {
-    if (!nfs_accepted(o, x, counts))
+    if (!nfs_accepted(slot, x, counts))
         return false;
     nfs_skip_attributes(x);
     uint32_t count = xdr_get_u32(x);
@@ -169,102 +152,166 @@ bool nfs_read_header(const struct load_options *o, const struct load_slot *slot,
     return false;
 }
 
-static bool nfs_check_word(const struct load_options *o, const struct load_slot *slot,
-                           uint32_t position, const uint8_t *data, struct load_counts *counts)
+static uint64_t content_expected(const struct load_options *o, const struct load_slot *slot,
+                                 uint64_t place)
 {
-    uint64_t word, at = slot->offset + position;
-    memcpy(&word, data, 8);
-    if (word == content_word(slot->file->id, o->period ? at % o->period : at))
-        return true;
-    load_error(counts, "READ: wrong data at %llu", (unsigned long long)at);
-    return false;
+    return content_word(slot->file->id, o->period ? place % o->period : place);
 }
 
-/* All words of a run in which the content does not start again. */
-static bool nfs_check_all(const struct load_options *o, const struct load_slot *slot,
-                          uint32_t position, const uint8_t *data, size_t length,
-                          struct load_counts *counts)
+/* Whole words from `place`, a multiple of 8; the content does not start again within them. */
+static bool content_run_right(uint64_t expected, const uint8_t *data, size_t length)
 {
-    uint64_t start = slot->offset + position, wrong = 0;
-    uint64_t expected = content_word(slot->file->id, o->period ? start % o->period : start);
+    uint64_t wrong = 0;
     for (size_t i = 0; i + 8 <= length; i += 8, expected += CONTENT_STEP) {
         uint64_t word;
         memcpy(&word, data + i, 8);
         wrong |= word ^ expected;
     }
-    if (wrong)
-        load_error(counts, "READ: wrong data within %zu bytes at %llu", length,
-                   (unsigned long long)start);
     return !wrong;
 }
 
-/* `data` is what the reply holds at `position` of its payload.  Sampled: a word of each 512
- * bytes and the last. */
+static bool content_right(const struct load_options *o, const struct load_slot *slot,
+                          uint64_t place, const uint8_t *data, size_t length)
+{
+    size_t whole = length & ~(size_t)7;
+    bool one_run = !o->period || place % o->period + length <= o->period;
+    if (o->check_full && one_run)
+        return content_run_right(content_expected(o, slot, place), data, whole);
+    for (size_t i = 0; i < whole; i += o->check_full ? 8 : 512) {
+        if (!content_run_right(content_expected(o, slot, place + i), data + i, 8))
+            return false;
+    }
+    return !whole || content_run_right(content_expected(o, slot, place + whole - 8),
+                                       data + whole - 8, 8);
+}
+
+/* Less than a word, from byte `place` on. */
+static bool content_edge_right(const struct load_options *o, const struct load_slot *slot,
+                               uint64_t place, const uint8_t *data, size_t length)
+{
+    uint64_t word = content_expected(o, slot, place & ~UINT64_C(7));
+    return !memcmp((const uint8_t *)&word + place % 8, data, length);
+}
+
 bool nfs_check_words(const struct load_options *o, const struct load_slot *slot, uint32_t position,
                      const uint8_t *data, size_t length, struct load_counts *counts)
 {
-    uint64_t start = slot->offset + position;
-    size_t step = 512;
-    if (o->check_full && (!o->period || start % o->period + length <= o->period))
-        return nfs_check_all(o, slot, position, data, length, counts);
-    if (o->check_full)
-        step = 8;
-    for (size_t i = 0; i + 8 <= length; i += step) {
-        if (!nfs_check_word(o, slot, position + (uint32_t)i, data + i, counts))
-            return false;
-    }
-    return length < 8 ||
-           nfs_check_word(o, slot, position + (uint32_t)length - 8, data + length - 8, counts);
+    uint64_t place = slot->file->base + slot->offset + position;
+    size_t head = -place & 7;
+    head = head < length ? head : length;
+    size_t tail = (length - head) & 7;
+    if (content_edge_right(o, slot, place, data, head) &&
+        content_right(o, slot, place + head, data + head, length - head) &&
+        content_edge_right(o, slot, place + length - tail, data + length - tail, tail))
+        return true;
+    load_error(counts, "READ: wrong data within %zu bytes at %llu", length,
+               (unsigned long long)slot->offset + position);
+    return false;
 }
 
-static bool nfs_check_read(const struct load_options *o, const struct load_slot *slot,
+static void nfs_check_read(const struct load_options *o, const struct load_slot *slot,
                            struct xdr_in *x, struct load_counts *counts)
 {
-    if (!nfs_read_header(o, slot, x, counts))
-        return false;
-    const uint8_t *data = xdr_take(x, slot->length);
-    return data && nfs_check_words(o, slot, 0, data, slot->length, counts);
+    nfs_skip_attributes(x);
+    uint32_t length, count = xdr_get_u32(x);
+    xdr_get_bool(x); /* eof */
+    const uint8_t *data = xdr_get_opaque(x, slot->length, &length);
+    if (!data || count != slot->length || length != count)
+        load_error(counts, "READ of %u at %llu: count %u, %u bytes of data", slot->length,
+                   (unsigned long long)slot->offset, count, length);
+    else
+        nfs_check_words(o, slot, 0, data, slot->length, counts);
 }
 
-/* The results of `slot`'s call, from after the xid on. */
-bool nfs_check_reply(const struct load_options *o, const struct load_slot *slot, struct xdr_in *x,
+static void nfs_check_write(const struct load_options *o, struct load_slot *slot, struct xdr_in *x,
+                            struct load_counts *counts)
+{
+    nfs_skip_wcc(x);
+    uint32_t count = xdr_get_u32(x), committed = xdr_get_u32(x);
+    slot->verifier = xdr_get_u64(x);
+    if (count != slot->length || committed < o->stable)
+        load_error(counts, "WRITE of %u: count %u, stable %u", slot->length, count, committed);
+}
+
+static void nfs_check_getattr(const struct load_slot *slot, struct xdr_in *x,
+                              struct load_counts *counts)
+{
+    uint32_t type = xdr_get_u32(x);
+    xdr_take(x, 16); /* mode, nlink, uid, gid */
+    uint64_t size = xdr_get_u64(x);
+    xdr_take(x, ATTRIBUTES - 28);
+    if (slot->size != UINT64_MAX && (type != 1 || size != slot->size))
+        load_error(counts, "GETATTR: type %u, %llu bytes, not a file of %llu", type,
+                   (unsigned long long)size, (unsigned long long)slot->size);
+}
+
+static void nfs_learn_fh(struct load_slot *slot, struct xdr_in *x)
+{
+    uint32_t length;
+    const uint8_t *fh = xdr_get_opaque(x, FH_MAX, &length);
+    if (fh && slot->learn) {
+        memcpy(slot->file->fh, fh, length);
+        slot->file->fh_length = length;
+    }
+}
+
+static void nfs_check_lookup(struct load_slot *slot, struct xdr_in *x, struct load_counts *counts)
+{
+    struct xdr_in again = *x;
+    uint32_t length;
+    const uint8_t *fh = xdr_get_opaque(&again, FH_MAX, &length);
+    nfs_learn_fh(slot, x);
+    if (!fh || length != slot->file->fh_length || memcmp(fh, slot->file->fh, length))
+        load_error(counts, "LOOKUP: another handle than before");
+    nfs_skip_attributes(x);
+    nfs_skip_attributes(x);
+}
+
+static void nfs_check_results(const struct load_options *o, struct load_slot *slot,
+                              struct xdr_in *x, struct load_counts *counts)
+{
+    switch (slot->procedure) {
+    case NFS3_READ:
+        nfs_check_read(o, slot, x, counts);
+        break;
+    case NFS3_WRITE:
+        nfs_check_write(o, slot, x, counts);
+        break;
+    case NFS3_GETATTR:
+        nfs_check_getattr(slot, x, counts);
+        break;
+    case NFS3_LOOKUP:
+        nfs_check_lookup(slot, x, counts);
+        break;
+    case NFS3_CREATE:
+        if (xdr_get_bool(x))
+            nfs_learn_fh(slot, x);
+        nfs_skip_attributes(x);
+        nfs_skip_wcc(x);
+        break;
+    case NFS3_READDIR:
+    case NFS3_READDIRPLUS:
+        nfs_skip_attributes(x);
+        list_check(o, slot, x, counts);
+        break;
+    case NFS3_COMMIT:
+        nfs_skip_wcc(x);
+        slot->verifier = xdr_get_u64(x);
+        break;
+    default: /* REMOVE, RMDIR, SETATTR */
+        nfs_skip_wcc(x);
+    }
+}
+
+bool nfs_check_reply(const struct load_options *o, struct load_slot *slot, struct xdr_in *x,
                      struct load_counts *counts)
 {
-    uint32_t length, errors = (uint32_t)counts->errors;
-    if (o->op == OP_READ_RAND || o->op == OP_READ_SEQ) {
-        nfs_check_read(o, slot, x, counts);
-    } else if (nfs_accepted(o, x, counts)) {
-        switch (o->op) {
-        case OP_GETATTR:
-            xdr_take(x, 84);
-            break;
-        case OP_LOOKUP: {
-            const uint8_t *fh = xdr_get_opaque(x, FH_MAX, &length);
-            if (!fh || length != slot->file->fh_length || memcmp(fh, slot->file->fh, length))
-                load_error(counts, "LOOKUP: another handle than before");
-            nfs_skip_attributes(x);
-            nfs_skip_attributes(x);
-            break;
-        }
-        case OP_CREATE:
-            if (xdr_get_bool(x))
-                xdr_get_opaque(x, FH_MAX, &length);
-            nfs_skip_attributes(x);
-            nfs_skip_wcc(x);
-            break;
-        default: /* WRITE, REMOVE, SETATTR */
-            nfs_skip_wcc(x);
-        }
-        if (o->op == OP_WRITE_RAND || o->op == OP_WRITE_SEQ) {
-            uint32_t count = xdr_get_u32(x), committed = xdr_get_u32(x);
-            xdr_get_u64(x); /* verifier */
-            if (count != slot->length || committed < o->stable)
-                load_error(counts, "WRITE of %u: count %u, stable %u", slot->length, count,
-                           committed);
-        }
-    }
+    uint64_t errors = counts->errors;
+    if (!nfs_accepted(slot, x, counts))
+        return false;
+    nfs_check_results(o, slot, x, counts);
     if (counts->errors == errors && (x->bad || xdr_left(x)))
         load_error(counts, "procedure %u: the reply has another length than its parts",
-                   nfs_procedure(o->op));
+                   slot->procedure);
     return counts->errors == errors;
 }

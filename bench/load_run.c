@@ -9,12 +9,13 @@
 
 #include "load_conn.h"
 
-enum { EVENTS = 64, ERRORS_MAX = 1000, DRAIN_SECONDS = 15 };
+enum { EVENTS = 64, ERRORS_MAX = 1000, STALL_SECONDS = 30 };
 
 struct load_shared {
     const struct load_options *options;
-    const struct load_target *target;
+    struct load_target *target;
     atomic_uint_fast64_t tickets;
+    uint64_t ticket_end;       /* no ticket from this one on; 0: no limit */
     uint64_t begin_ns, end_ns; /* what is measured; end 0: until the tickets are used up */
 };
 
@@ -23,40 +24,32 @@ struct load_thread {
     struct load_shared *shared;
     uint32_t number, conn_count, next;
     struct conn *conns;
+    struct conn_shared conn_shared;
     struct load_counts counts;
     int epoll;
-    uint64_t now, due, interval; /* paced: when the next call should leave */
-    bool stop;
-    int error;
+    uint64_t now, due, interval; /* paced: when the next unit should start */
 };
 
-static bool thread_call(struct load_thread *t, struct conn *c, uint64_t start)
+static bool thread_start(struct load_thread *t, struct conn *c, uint64_t start)
 {
-    uint64_t count = t->shared->options->count;
-    uint64_t ticket = 0;
-    if (t->stop)
+    struct load_shared *s = t->shared;
+    if (t->conn_shared.stop)
         return false;
-    ticket = atomic_fetch_add_explicit(&t->shared->tickets, 1, memory_order_relaxed);
-    if (count && ticket >= count) {
-        t->stop = true;
+    uint64_t ticket = atomic_fetch_add_explicit(&s->tickets, 1, memory_order_relaxed);
+    if (s->ticket_end && ticket >= s->ticket_end) {
+        t->conn_shared.stop = true;
         return false;
     }
-    conn_call(c, ticket, start);
+    s->options->op->start(c, ticket, start);
     return true;
 }
 
-static void thread_done(void *opaque, struct conn *c, const struct load_slot *slot)
+static void thread_refill(void *opaque, struct conn *c)
 {
     struct load_thread *t = opaque;
-    const struct load_shared *s = t->shared;
-    uint64_t latency = t->now > slot->start_ns ? t->now - slot->start_ns : 0;
-    if (t->now >= s->begin_ns && (!s->end_ns || t->now <= s->end_ns)) {
-        hist_add(&t->counts.latency, latency);
-        t->counts.operations++;
-        t->counts.bytes += s->options->op <= OP_WRITE_SEQ ? slot->length : 0;
-    }
-    if (!t->interval)
-        thread_call(t, c, t->now);
+    const struct load_operation *op = t->shared->options->op;
+    while (!t->interval && op->room(c) && thread_start(t, c, c->now))
+        continue;
 }
 
 static void thread_watch(struct load_thread *t, struct conn *c)
@@ -69,17 +62,21 @@ static void thread_watch(struct load_thread *t, struct conn *c)
     c->wants_write = wants;
 }
 
-/* Calls that are due leave from the next connection with room; those that find none are late,
- * and counted so. */
+/* Units that are due start on the next connection with room; those that find none are late, and
+ * counted so. */
 static void thread_pace(struct load_thread *t)
 {
-    while (!t->stop && t->due <= t->now) {
+    const struct load_operation *op = t->shared->options->op;
+    while (!t->conn_shared.stop && t->due <= t->now) {
         uint32_t tried = 0;
         struct conn *c;
         do {
             c = &t->conns[t->next++ % t->conn_count];
-        } while ((c->fd < 0 || !c->free_count) && ++tried < t->conn_count);
-        if (tried == t->conn_count || !thread_call(t, c, t->due))
+        } while ((c->fd < 0 || !op->room(c)) && ++tried < t->conn_count);
+        if (tried == t->conn_count)
+            return;
+        c->now = t->now;
+        if (!thread_start(t, c, t->due))
             return;
         conn_flush(c);
         thread_watch(t, c);
@@ -90,7 +87,7 @@ static void thread_pace(struct load_thread *t)
 static bool thread_busy(const struct load_thread *t)
 {
     for (uint32_t i = 0; i < t->conn_count; i++) {
-        if (t->conns[i].fd >= 0 && t->conns[i].free_count < t->shared->options->depth)
+        if (t->conns[i].fd >= 0 && t->conns[i].free_count < t->conns[i].slot_count)
             return true;
     }
     return false;
@@ -99,38 +96,44 @@ static bool thread_busy(const struct load_thread *t)
 static int thread_wait(struct load_thread *t, struct epoll_event *events)
 {
     uint64_t wait = 100000000;
-    if (t->interval && !t->stop && t->due > t->now && t->due - t->now < wait)
-        wait = t->due - t->now;
+    if (t->interval && !t->conn_shared.stop) {
+        uint64_t until = t->due > t->now ? t->due - t->now : 0;
+        if (until && until < wait)
+            wait = until;
+    }
     struct timespec timeout = {0, (long)wait};
     int count = epoll_pwait2(t->epoll, events, EVENTS, &timeout, NULL);
     t->now = clock_ns();
     return count;
 }
 
+static void thread_serve(struct load_thread *t, const struct epoll_event *event)
+{
+    struct conn *c = event->data.ptr;
+    if (c->fd >= 0 && event->events & ~(unsigned)EPOLLOUT)
+        conn_receive(c);
+    conn_flush(c);
+    thread_watch(t, c);
+}
+
 static void thread_loop(struct load_thread *t)
 {
-    const struct conn_events handlers = {t, thread_done};
     struct epoll_event events[EVENTS];
-    uint64_t end = t->shared->end_ns, stopped = 0;
-    while (!t->stop || thread_busy(t)) {
+    struct conn_shared *s = &t->conn_shared;
+    uint64_t alive = t->now;
+    while (!s->stop || thread_busy(t)) {
         int count = thread_wait(t, events);
-        for (int i = 0; i < count; i++) {
-            struct conn *c = events[i].data.ptr;
-            if (c->fd >= 0 && events[i].events & ~(unsigned)EPOLLOUT) {
-                t->now = clock_ns();
-                conn_receive(c, &handlers);
-            }
-            conn_flush(c);
-            thread_watch(t, c);
-        }
+        for (int i = 0; i < count; i++)
+            thread_serve(t, &events[i]);
         if (t->interval)
             thread_pace(t);
-        if ((end && t->now >= end) || t->counts.errors > ERRORS_MAX ||
-            (!t->stop && !thread_busy(t) && !t->interval))
-            t->stop = true;
-        if (t->stop && !stopped)
-            stopped = t->now;
-        if (stopped && t->now - stopped > DRAIN_SECONDS * UINT64_C(1000000000)) {
+        if ((s->end_ns && t->now >= s->end_ns) || t->counts.errors > ERRORS_MAX)
+            s->stop = s->halt = true;
+        if (!s->stop && !t->interval && !thread_busy(t))
+            s->stop = true;
+        if (count > 0 || !thread_busy(t))
+            alive = t->now;
+        if (t->now - alive > STALL_SECONDS * UINT64_C(1000000000)) {
             load_error(&t->counts, "replies are missing");
             return;
         }
@@ -140,6 +143,11 @@ static void thread_loop(struct load_thread *t)
 static int thread_open(struct load_thread *t)
 {
     const struct load_options *o = t->shared->options;
+    t->conn_shared = (struct conn_shared){.options = o,
+                                          .target = t->shared->target,
+                                          .counts = &t->counts,
+                                          .opaque = t,
+                                          .refill = thread_refill};
     t->epoll = epoll_create1(EPOLL_CLOEXEC);
     t->conns = calloc(t->conn_count, sizeof *t->conns);
     if (t->epoll < 0 || !t->conns)
@@ -149,7 +157,7 @@ static int thread_open(struct load_thread *t)
     for (uint32_t i = 0; i < t->conn_count; i++) {
         struct conn *c = &t->conns[i];
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-        if (conn_open(c, o, t->shared->target, t->number + i * o->threads, &t->counts) ||
+        if (conn_open(c, &t->conn_shared, t->number + i * o->threads) ||
             epoll_ctl(t->epoll, EPOLL_CTL_ADD, c->fd, &event))
             return -1;
     }
@@ -160,13 +168,15 @@ static void *thread_main(void *opaque)
 {
     struct load_thread *t = opaque;
     const struct load_options *o = t->shared->options;
+    t->conn_shared.begin_ns = t->shared->begin_ns;
+    t->conn_shared.end_ns = t->shared->end_ns;
     t->now = t->due = clock_ns();
     if (o->rate)
         t->interval = UINT64_C(1000000000) * o->threads / o->rate;
-    for (uint32_t i = 0; !t->interval && i < t->conn_count; i++) {
+    for (uint32_t i = 0; i < t->conn_count; i++) {
         struct conn *c = &t->conns[i];
-        while (c->free_count && thread_call(t, c, clock_ns()))
-            continue;
+        c->now = clock_ns();
+        thread_refill(t, c);
         conn_flush(c);
         thread_watch(t, c);
     }
@@ -230,8 +240,12 @@ static int run_threads(struct load_run *run, struct load_shared *s, struct load_
 static void run_add(struct load_counts *total, const struct load_counts *counts)
 {
     hist_merge(&total->latency, &counts->latency);
+    for (unsigned i = 0; i < EXTRAS; i++)
+        hist_merge(&total->extra[i], &counts->extra[i]);
     total->operations += counts->operations;
     total->bytes += counts->bytes;
+    total->calls += counts->calls;
+    total->entries += counts->entries;
     total->jukebox += counts->jukebox;
     if (counts->errors && !total->errors)
         memcpy(total->error, counts->error, sizeof total->error);
@@ -239,16 +253,29 @@ static void run_add(struct load_counts *total, const struct load_counts *counts)
     total->last_status = counts->last_status ? counts->last_status : total->last_status;
 }
 
+void load_run_add(struct load_run *total, const struct load_run *run)
+{
+    run_add(&total->total, &run->total);
+    total->seconds += run->seconds;
+    total->client_cpu += run->client_cpu;
+    total->server_cpu = run->server_cpu < 0 ? -1 : total->server_cpu + run->server_cpu;
+    total->tickets += run->tickets;
+}
+
 int load_run(struct load_run *run)
 {
     const struct load_options *o = run->options;
-    struct load_shared shared = {.options = o, .target = run->target};
+    struct load_shared shared = {.options = o,
+                                 .target = run->target,
+                                 .tickets = run->first_ticket,
+                                 .ticket_end = o->count ? run->first_ticket + o->count : 0};
     struct load_thread *threads = calloc(o->threads, sizeof *threads);
     int error = threads ? 0 : -1;
     for (uint32_t i = 0; threads && i < o->threads; i++) {
         struct load_thread *t = &threads[i];
         t->shared = &shared;
         t->number = i;
+        t->epoll = -1;
         t->conn_count = (o->connections + o->threads - 1 - i) / o->threads;
         if (!error)
             error = thread_open(t);
@@ -259,7 +286,7 @@ int load_run(struct load_run *run)
         run_add(&run->total, &threads[i].counts);
         thread_close(&threads[i]);
     }
-    run->tickets = atomic_load(&shared.tickets);
+    run->tickets = atomic_load(&shared.tickets) - run->first_ticket;
     if (o->count && run->tickets > o->count)
         run->tickets = o->count;
     free(threads);

@@ -1,4 +1,4 @@
-#include "load.h"
+#include "load_conn.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,14 +9,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SETUP_ROOM = 4096, NFS3ERR_EXIST = 17, NFS3ERR_NOENT = 2 };
+enum { SETUP_ROOM = 64 * 1024, MANY_FILES = 256, NFS3ERR_EXIST = 17, NFS3ERR_NOENT = 2 };
 
 /* One call at a time over one connection. */
 struct setup {
     const struct load_options *options;
     int fd;
     uint32_t xid;
-    uint8_t call[SETUP_ROOM], reply[SETUP_ROOM];
+    uint8_t call[CALL_ROOM], reply[SETUP_ROOM];
     struct xdr_out out;
     struct xdr_in in;
 };
@@ -103,29 +103,30 @@ static int setup_mount(struct setup *s, struct load_file *root)
     xdr_put_opaque(&s->out, path, (uint32_t)strlen(path));
     int64_t status = setup_finish(s, "MNT");
     close(s->fd);
+    s->fd = -1;
     return status || setup_take_fh(s, root) ? setup_fail("MNT", path, status) : 0;
 }
 
 static int64_t setup_lookup(struct setup *s, const struct load_file *dir, const char *name,
                             struct load_file *file)
 {
-    setup_begin(s, NFS3_PROGRAM, 3);
+    setup_begin(s, NFS3_PROGRAM, NFS3_LOOKUP);
     rpc_put_fh(&s->out, dir);
     xdr_put_opaque(&s->out, name, (uint32_t)strlen(name));
     int64_t status = setup_finish(s, "LOOKUP");
     return !status && setup_take_fh(s, file) ? -1 : status;
 }
 
-/* CREATE (8, UNCHECKED) or MKDIR (9), then LOOKUP: a server need not return the handle. */
+/* CREATE (UNCHECKED) or MKDIR, then LOOKUP: a server need not return the handle. */
 static int setup_make(struct setup *s, uint32_t procedure, const struct load_file *dir,
                       const char *name, struct load_file *file)
 {
     setup_begin(s, NFS3_PROGRAM, procedure);
     rpc_put_fh(&s->out, dir);
     xdr_put_opaque(&s->out, name, (uint32_t)strlen(name));
-    if (procedure == 8)
+    if (procedure == NFS3_CREATE)
         xdr_put_u32(&s->out, 0);
-    xdr_put_u64(&s->out, UINT64_C(1) << 32 | (procedure == 8 ? 0644 : 0755));
+    xdr_put_u64(&s->out, UINT64_C(1) << 32 | (procedure == NFS3_CREATE ? 0644 : 0755));
     for (unsigned i = 0; i < 5; i++)
         xdr_put_u32(&s->out, 0);
     int64_t status = setup_finish(s, "CREATE or MKDIR");
@@ -135,61 +136,184 @@ static int setup_make(struct setup *s, uint32_t procedure, const struct load_fil
     return status ? setup_fail("LOOKUP", name, status) : 0;
 }
 
-static bool setup_needs_files(const struct load_options *o)
+void setup_file_content(const struct load_options *o, uint64_t index, struct load_file *file)
 {
-    return o->op != OP_CREATE && o->op != OP_REMOVE && o->op != OP_RMDIR;
+    file->id = o->period ? 0 : o->first + index;
+    file->base = o->period ? (o->first + index) * o->file_size : 0;
 }
 
-static int setup_file(struct setup *s, const struct load_target *t, uint32_t number)
+static int setup_file(struct setup *s, const struct load_target *t, uint32_t index)
 {
     char name[NAME_ROOM];
-    struct load_file *file = &t->files[number];
-    nfs_name(s->options, s->options->first + number, name);
-    file->id = s->options->period ? 0 : s->options->first + number;
-    int64_t status = setup_lookup(s, &t->dir, name, file);
-    if (status == NFS3ERR_NOENT &&
-        (s->options->op == OP_WRITE_SEQ || s->options->op == OP_WRITE_RAND))
-        return setup_make(s, 8, &t->dir, name, file);
+    struct load_file *file = &t->files[index];
+    const struct load_file *dir = nfs_dir(s->options, t, index);
+    nfs_name(s->options, index, name);
+    int64_t status = setup_lookup(s, dir, name, file);
+    if (status == NFS3ERR_NOENT && s->options->op->flags & OP_MAKES)
+        return setup_make(s, NFS3_CREATE, dir, name, file);
     return status ? setup_fail("LOOKUP", name, status) : 0;
 }
 
-static int setup_connect_nfs(struct setup *s)
+/* Many handles at once, over connections of their own. */
+static int setup_resolve(const struct load_options *options, struct load_target *t)
 {
-    s->fd = setup_connect(s->options, s->options->port);
-    return s->fd < 0 ? -1 : 0;
+    struct load_options o = *options;
+    struct load_run *run = calloc(1, sizeof *run);
+    o.op = &op_resolve;
+    o.connections = 4;
+    o.threads = 1;
+    o.depth = 32;
+    o.count = o.files;
+    o.rate = 0;
+    int error = -1;
+    if (run) {
+        run->options = &o;
+        run->target = t;
+        error = load_run(run);
+        if (!error && run->total.errors) {
+            fprintf(stderr, "load: finding the files: %s\n", run->total.error);
+            error = -1;
+        }
+    }
+    free(run);
+    return error;
+}
+
+static int setup_files(struct setup *s, struct load_target *t)
+{
+    const struct load_options *o = s->options;
+    t->files = calloc(o->files, sizeof *t->files);
+    if (!t->files)
+        return -1;
+    for (uint32_t i = 0; i < o->files; i++)
+        setup_file_content(o, i, &t->files[i]);
+    if (o->files >= MANY_FILES && !(o->op->flags & OP_MAKES))
+        return setup_resolve(o, t);
+    int error = 0;
+    for (uint32_t i = 0; !error && i < o->files; i++)
+        error = setup_file(s, t, i);
+    return error;
+}
+
+static int setup_directory(struct setup *s, const struct load_file *parent, const char *name,
+                           struct load_file *dir)
+{
+    int64_t status = setup_lookup(s, parent, name, dir);
+    if (status == NFS3ERR_NOENT)
+        return setup_make(s, NFS3_MKDIR, parent, name, dir);
+    return status ? setup_fail("LOOKUP", name, status) : 0;
+}
+
+static int setup_directories(struct setup *s, struct load_target *t)
+{
+    const struct load_options *o = s->options;
+    char name[NAME_ROOM];
+    t->dirs = calloc(o->dirs, sizeof *t->dirs);
+    if (!t->dirs)
+        return -1;
+    t->dirs[0] = t->dir;
+    for (uint32_t i = 0; o->dirs > 1 && i < o->dirs; i++) {
+        snprintf(name, sizeof name, "d.%u", i);
+        if (setup_directory(s, &t->dir, name, &t->dirs[i]))
+            return -1;
+    }
+    return 0;
+}
+
+/* The index behind a name's last dot; o->files if it is none of the files. */
+static uint64_t setup_index(const struct load_options *o, const char *name, uint32_t length)
+{
+    char text[NAME_ROOM], expected[NAME_ROOM];
+    if (!length || length >= sizeof text)
+        return o->files;
+    memcpy(text, name, length);
+    text[length] = 0;
+    const char *dot = strrchr(text, '.');
+    uint64_t index = dot ? strtoull(dot + 1, NULL, 10) - o->first : o->files;
+    nfs_name(o, index, expected);
+    return index < o->files && !strcmp(text, expected) ? index : o->files;
+}
+
+/* Appends the files of a directory in the order of its listing. */
+static int setup_list(struct setup *s, struct load_target *t, const struct load_file *dir,
+                      uint32_t *count)
+{
+    const struct load_options *o = s->options;
+    uint64_t cookie = 0, verifier = 0;
+    for (bool end = false; !end;) {
+        setup_begin(s, NFS3_PROGRAM, NFS3_READDIR);
+        rpc_put_fh(&s->out, dir);
+        xdr_put_u64(&s->out, cookie);
+        xdr_put_u64(&s->out, verifier);
+        xdr_put_u32(&s->out, SETUP_ROOM - 256);
+        int64_t status = setup_finish(s, "READDIR");
+        if (status)
+            return setup_fail("READDIR", "", status);
+        nfs_skip_attributes(&s->in);
+        verifier = xdr_get_u64(&s->in);
+        while (xdr_get_bool(&s->in)) {
+            uint32_t length;
+            xdr_get_u64(&s->in);
+            const char *name = (const char *)xdr_get_opaque(&s->in, 255, &length);
+            cookie = xdr_get_u64(&s->in);
+            uint64_t index = s->in.bad ? o->files : setup_index(o, name, length);
+            if (index < o->files && *count < o->files)
+                t->listing[(*count)++] = (uint32_t)index;
+        }
+        end = xdr_get_bool(&s->in) || s->in.bad;
+    }
+    return s->in.bad ? setup_fail("READDIR", "", 0) : 0;
+}
+
+static int setup_listing(struct setup *s, struct load_target *t)
+{
+    const struct load_options *o = s->options;
+    uint32_t count = 0;
+    int error = 0;
+    t->listing = calloc(o->files, sizeof *t->listing);
+    if (!t->listing)
+        return -1;
+    for (uint32_t i = 0; !error && i < o->dirs; i++)
+        error = setup_list(s, t, &t->dirs[i], &count);
+    if (!error && count != o->files) {
+        fprintf(stderr, "load: the listing names %u of the %u files\n", count, o->files);
+        error = -1;
+    }
+    return error;
 }
 
 int setup_target(const struct load_options *o, struct load_target *t)
 {
-    struct setup s = {.options = o, .xid = (uint32_t)clock_ns()};
-    struct load_file root;
-    t->files = calloc(o->files, sizeof *t->files);
-    if (!t->files || setup_mount(&s, &root) || setup_connect_nfs(&s))
+    struct setup *s = calloc(1, sizeof *s);
+    struct load_file root = {0};
+    if (!s)
         return -1;
-    int error = 0;
-    if (o->dir)
-        error = setup_make(&s, 9, &root, o->dir, &t->dir);
-    else
-        t->dir = root;
-    for (uint32_t i = 0; !error && setup_needs_files(o) && i < o->files; i++)
-        error = setup_file(&s, t, i);
-    close(s.fd);
+    s->options = o;
+    s->xid = (uint32_t)clock_ns();
+    int error = setup_mount(s, &root);
+    if (!error) {
+        s->fd = setup_connect(o, o->port);
+        error = s->fd < 0 ? -1 : 0;
+    }
+    t->dir = root;
+    if (!error && o->dir)
+        error = setup_directory(s, &root, o->dir, &t->dir);
+    if (!error)
+        error = setup_directories(s, t);
+    if (!error && o->op->flags & OP_HANDLES)
+        error = setup_files(s, t);
+    if (!error && o->op->flags & OP_WHOLE && o->order == ORDER_LISTING)
+        error = setup_listing(s, t);
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s);
     return error;
 }
 
-int setup_commit(const struct load_options *o, const struct load_target *t)
+void setup_free(struct load_target *t)
 {
-    struct setup s = {.options = o, .xid = (uint32_t)clock_ns()};
-    if (setup_connect_nfs(&s))
-        return -1;
-    int64_t status = 0;
-    for (uint32_t i = 0; !status && i < o->files; i++) {
-        setup_begin(&s, NFS3_PROGRAM, 21);
-        rpc_put_fh(&s.out, &t->files[i]);
-        xdr_put_u64(&s.out, 0);
-        xdr_put_u32(&s.out, 0);
-        status = setup_finish(&s, "COMMIT");
-    }
-    close(s.fd);
-    return status ? setup_fail("COMMIT", "", status) : 0;
+    free(t->dirs);
+    free(t->files);
+    free(t->listing);
+    *t = (struct load_target){0};
 }

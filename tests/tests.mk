@@ -16,12 +16,12 @@ unit: $(UNIT_PROGRAMS)
 check-unit: all $(UNIT_PROGRAMS) ## unit tests
 	@tests/run-unit $(UNIT_PROGRAMS)
 
-check-nfs: all $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad input, random histories, a big directory
+check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad input, random histories, a big directory
 	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		tests/nfs/test_hot_path.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
-		'tests/nfs/test_big_directory.py --files 20000'
+		'tests/nfs/test_big_directory.py --files 20000' tests/nfs/test_bench_load.py
 
 check-cli: all ## the command line and the server's options
 	@tests/run $(TEST_ENV) $(wildcard tests/cli/test_*)
