@@ -358,6 +358,14 @@ size_t tree_encode(const struct tree_record *tree, uint8_t *to)
     to = put64(to, tree->fsid);
     to = put64(to, tree->size_limit);
     to = put32(to, tree->props_length);
+    to = put32(to, tree->parent);
+    to = put32(to, tree->origin);
+    to = put32(to, tree->number);
+    to = put64(to, tree->listed_change);
+    to = put64(to, tree->restored_change);
+    to = put_time(to, tree->created);
+    to = put_time(to, tree->listed);
+    to = put_time(to, tree->restored);
     return (size_t)(to - start);
 }
 
@@ -372,6 +380,14 @@ int tree_decode(const uint8_t *bytes, size_t length, struct tree_record *out)
     out->fsid = get(&r, 8);
     out->size_limit = get(&r, 8);
     out->props_length = (uint32_t)get(&r, 4);
+    out->parent = (uint32_t)get(&r, 4);
+    out->origin = (uint32_t)get(&r, 4);
+    out->number = (uint32_t)get(&r, 4);
+    out->listed_change = get(&r, 8);
+    out->restored_change = get(&r, 8);
+    out->created = get_time(&r);
+    out->listed = get_time(&r);
+    out->restored = get_time(&r);
     return reader_end(&r);
 }
 
@@ -394,13 +410,14 @@ int usage_decode(const uint8_t *bytes, size_t length, struct usage_record *out)
 
 size_t version_encode(const struct version_record *version, uint8_t *to)
 {
-    return (size_t)(put64(put8(to, FORMAT_1), version->parent) - to);
+    return (size_t)(put64(put64(put8(to, FORMAT_1), version->parent), version->touched) - to);
 }
 
 int version_decode(const uint8_t *bytes, size_t length, struct version_record *out)
 {
     struct reader r = reader_start(bytes, length);
     out->parent = get(&r, 8);
+    out->touched = get(&r, 8);
     return reader_end(&r);
 }
 

@@ -34,7 +34,11 @@ place_t chunk_record_place(const uint8_t *bytes, size_t length, unsigned block);
 struct tree_record {
     uint64_t version, root, orphans, fsid, size_limit;
     uint32_t id, props_length;
+    uint32_t parent, origin; /* of a snapshot: its volume; of a clone: the snapshot */
+    uint32_t number;         /* of a snapshot in its volume; of a volume: its last snapshot's, counted on past 2^22 */
     bool read_only;
+    uint64_t listed_change, restored_change; /* of the last change of the list of snapshots, of the last restore */
+    struct store_time created, listed, restored;
 };
 size_t tree_encode(const struct tree_record *tree, uint8_t *to);
 int tree_decode(const uint8_t *bytes, size_t length, struct tree_record *out);
@@ -46,7 +50,7 @@ size_t usage_encode(const struct usage_record *usage, uint8_t *to);
 int usage_decode(const uint8_t *bytes, size_t length, struct usage_record *out);
 
 struct version_record {
-    uint64_t parent;
+    uint64_t parent, touched; /* touched: how many records `touched` has of it */
 };
 size_t version_encode(const struct version_record *version, uint8_t *to);
 int version_decode(const uint8_t *bytes, size_t length, struct version_record *out);

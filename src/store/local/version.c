@@ -1,132 +1,162 @@
 #include "store/local/version.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = UINT32_MAX };
+enum { NONE = UINT32_MAX, ROOM_LEAST = 16 };
 
 struct node {
-    struct version_link link;
-    uint32_t branch, order;
-};
-
-struct branch {
-    uint32_t fork;  /* node it begins at, NONE for a root's */
-    uint32_t first; /* its versions are members[first .. first + count) */
-    uint32_t count;
+    uint64_t version;
+    uint32_t parent; /* an index, as is: */
+    uint32_t jump;   /* an ancestor some way up; of a root: itself */
+    uint32_t depth, tree;
 };
 
 struct versions {
-    uint32_t node_count, branch_count;
-    struct node *nodes;       /* ascending */
-    struct branch *branches;
-    uint64_t *members;
+    uint32_t count, room;
+    struct node *nodes; /* ascending */
+    /* children[child_from[i] .. child_from[i + 1]) are those of node i; NULL: not gathered since the last change. */
+    uint64_t *children;
+    uint32_t *child_from;
 };
 
-static uint32_t find(const struct versions *vs, uint64_t version)
+/* The first node whose version is not less. */
+static uint32_t lower_bound(const struct versions *vs, uint64_t version)
 {
-    uint32_t low = 0, high = vs->node_count;
+    uint32_t low = 0, high = vs->count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (vs->nodes[middle].link.version < version)
+        if (vs->nodes[middle].version < version)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < vs->node_count && vs->nodes[low].link.version == version ? low : NONE;
+    return low;
 }
 
-/* A child goes on in its parent's branch if it is the first to do so. */
-static void place_node(struct versions *vs, uint32_t index)
+static uint32_t find(const struct versions *vs, uint64_t version)
+{
+    uint32_t at = lower_bound(vs, version);
+    return at < vs->count && vs->nodes[at].version == version ? at : NONE;
+}
+
+/* The skip pointers make jumps of 1, 3, 7, ... levels, so that a walk up takes a logarithm of them, and a new node's is
+ * found from its parent's. */
+static void link_node(struct versions *vs, uint32_t index)
 {
     struct node *node = &vs->nodes[index];
-    uint32_t parent = node->link.parent ? find(vs, node->link.parent) : NONE;
-    if (parent == NONE)
-        node->link.parent = 0;
-    else if (vs->nodes[parent].order + 1 == vs->branches[vs->nodes[parent].branch].count) {
-        node->branch = vs->nodes[parent].branch;
-        node->order = vs->branches[node->branch].count++;
+    if (node->parent == NONE) {
+        node->jump = index;
+        node->depth = 0;
         return;
     }
-    node->branch = vs->branch_count++;
-    node->order = 0;
-    vs->branches[node->branch] = (struct branch){.fork = parent, .count = 1};
+    const struct node *parent = &vs->nodes[node->parent], *first = &vs->nodes[parent->jump],
+                      *second = &vs->nodes[first->jump];
+    node->depth = parent->depth + 1;
+    node->jump = parent->depth - first->depth == first->depth - second->depth ? first->jump : node->parent;
 }
 
-struct versions *versions_build(const struct version_link *links, size_t count)
+static void forget_children(struct versions *vs)
+{
+    free(vs->children);
+    free(vs->child_from);
+    vs->children = NULL;
+    vs->child_from = NULL;
+}
+
+static struct versions *versions_new(uint32_t room)
 {
     struct versions *vs = calloc(1, sizeof(*vs));
     if (!vs)
         return NULL;
-    vs->nodes = calloc(count + 1, sizeof(*vs->nodes));
-    vs->branches = calloc(count + 1, sizeof(*vs->branches));
-    vs->members = calloc(count + 1, sizeof(*vs->members));
-    if (!vs->nodes || !vs->branches || !vs->members) {
-        versions_free(vs);
+    vs->room = room + ROOM_LEAST;
+    vs->nodes = malloc(vs->room * sizeof(*vs->nodes));
+    if (!vs->nodes) {
+        free(vs);
         return NULL;
     }
-    for (size_t i = 0; i < count; i++) {
-        vs->nodes[i].link = links[i];
-        vs->node_count = (uint32_t)i + 1;
-        place_node(vs, (uint32_t)i);
-    }
-    uint32_t first = 0;
-    for (uint32_t b = 0; b < vs->branch_count; b++) {
-        vs->branches[b].first = first;
-        first += vs->branches[b].count;
-    }
-    for (uint32_t i = 0; i < vs->node_count; i++)
-        vs->members[vs->branches[vs->nodes[i].branch].first + vs->nodes[i].order] = vs->nodes[i].link.version;
     return vs;
+}
+
+struct versions *versions_build(const struct version_link *links, size_t count)
+{
+    struct versions *vs = versions_new((uint32_t)count);
+    for (size_t i = 0; vs && i < count; i++)
+        versions_add(vs, links[i].version, links[i].parent, links[i].tree); /* there is room */
+    return vs;
+}
+
+struct versions *versions_copy(const struct versions *vs)
+{
+    struct versions *copy = versions_new(vs->count);
+    if (!copy)
+        return NULL;
+    memcpy(copy->nodes, vs->nodes, vs->count * sizeof(*vs->nodes));
+    copy->count = vs->count;
+    return copy;
 }
 
 void versions_free(struct versions *vs)
 {
     if (!vs)
         return;
+    forget_children(vs);
     free(vs->nodes);
-    free(vs->branches);
-    free(vs->members);
     free(vs);
 }
 
-static struct version_link *links_of(const struct versions *vs, size_t room)
-{
-    struct version_link *links = calloc(room + 1, sizeof(*links));
-    for (uint32_t i = 0; links && i < vs->node_count; i++)
-        links[i] = vs->nodes[i].link;
-    return links;
-}
+/* ---- changing ---- */
 
-struct versions *versions_with(const struct versions *vs, uint64_t version, uint64_t parent)
+int versions_add(struct versions *vs, uint64_t version, uint64_t parent, uint32_t tree)
 {
-    struct version_link *links = links_of(vs, vs->node_count + (size_t)1);
-    if (!links)
-        return NULL;
-    links[vs->node_count] = (struct version_link){version, parent};
-    struct versions *made = versions_build(links, vs->node_count + (size_t)1);
-    free(links);
-    return made;
-}
-
-struct versions *versions_without(const struct versions *vs, uint64_t version)
-{
-    struct version_link *links = links_of(vs, vs->node_count);
-    if (!links)
-        return NULL;
-    uint64_t parent = versions_parent(vs, version);
-    size_t kept = 0;
-    for (uint32_t i = 0; i < vs->node_count; i++) {
-        struct version_link link = vs->nodes[i].link;
-        if (link.version == version)
-            continue;
-        if (link.parent == version)
-            link.parent = parent;
-        links[kept++] = link;
+    if (vs->count == vs->room) {
+        uint32_t room = vs->room * 2;
+        struct node *grown = realloc(vs->nodes, room * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        vs->nodes = grown;
+        vs->room = room;
     }
-    struct versions *made = versions_build(links, kept);
-    free(links);
-    return made;
+    forget_children(vs);
+    uint32_t above = parent ? find(vs, parent) : NONE;
+    vs->nodes[vs->count] = (struct node){.version = version, .parent = above, .tree = tree};
+    link_node(vs, vs->count);
+    vs->count++;
+    return 0;
+}
+
+void versions_remove(struct versions *vs, uint64_t version)
+{
+    uint32_t gone = find(vs, version);
+    if (gone == NONE)
+        return;
+    uint32_t above = vs->nodes[gone].parent;
+    forget_children(vs);
+    memmove(vs->nodes + gone, vs->nodes + gone + 1, (vs->count - gone - (size_t)1) * sizeof(*vs->nodes));
+    vs->count--;
+    for (uint32_t i = gone; i < vs->count; i++) {
+        struct node *node = &vs->nodes[i];
+        if (node->parent == gone)
+            node->parent = above;
+        else if (node->parent != NONE && node->parent > gone)
+            node->parent--;
+        link_node(vs, i);
+    }
+}
+
+void versions_name(struct versions *vs, uint64_t version, uint32_t tree)
+{
+    uint32_t index = find(vs, version);
+    if (index != NONE)
+        vs->nodes[index].tree = tree;
+}
+
+/* ---- reading ---- */
+
+size_t versions_count(const struct versions *vs)
+{
+    return vs->count;
 }
 
 bool versions_known(const struct versions *vs, uint64_t version)
@@ -137,44 +167,69 @@ bool versions_known(const struct versions *vs, uint64_t version)
 uint64_t versions_parent(const struct versions *vs, uint64_t version)
 {
     uint32_t index = find(vs, version);
-    return index == NONE ? 0 : vs->nodes[index].link.parent;
+    uint32_t parent = index == NONE ? NONE : vs->nodes[index].parent;
+    return parent == NONE ? 0 : vs->nodes[parent].version;
 }
 
-bool versions_is_ancestor(const struct versions *vs, uint64_t ancestor, uint64_t v)
+uint32_t versions_tree(const struct versions *vs, uint64_t version)
 {
-    if (ancestor == v)
-        return true;
-    if (ancestor > v)
-        return false;
-    uint32_t a = find(vs, ancestor), at = find(vs, v);
-    if (a == NONE)
-        return false;
-    while (at != NONE) {
-        const struct node *node = &vs->nodes[at];
-        if (node->branch == vs->nodes[a].branch)
-            return vs->nodes[a].order <= node->order;
-        at = vs->branches[node->branch].fork;
-    }
-    return false;
+    uint32_t index = find(vs, version);
+    return index == NONE ? 0 : vs->nodes[index].tree;
 }
 
 uint64_t versions_below(const struct versions *vs, uint64_t v, uint64_t limit)
 {
     uint32_t at = find(vs, v);
-    while (at != NONE) {
-        const struct branch *branch = &vs->branches[vs->nodes[at].branch];
-        const uint64_t *members = vs->members + branch->first;
-        uint32_t low = 0, high = vs->nodes[at].order + 1; /* the first member that is not below the limit */
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            if (members[middle] < limit)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        if (low > 0)
-            return members[low - 1];
-        at = branch->fork;
+    while (at != NONE && vs->nodes[at].version >= limit) {
+        uint32_t jump = vs->nodes[at].jump;
+        at = jump != at && vs->nodes[jump].version >= limit ? jump : vs->nodes[at].parent;
     }
+    return at == NONE ? 0 : vs->nodes[at].version;
+}
+
+bool versions_is_ancestor(const struct versions *vs, uint64_t ancestor, uint64_t v)
+{
+    if (ancestor >= v)
+        return ancestor == v;
+    return ancestor && versions_below(vs, v, ancestor + 1) == ancestor;
+}
+
+uint64_t versions_next(const struct versions *vs, uint64_t after)
+{
+    uint32_t at = after == UINT64_MAX ? vs->count : lower_bound(vs, after + 1);
+    return at < vs->count ? vs->nodes[at].version : 0;
+}
+
+static int gather_children(struct versions *vs)
+{
+    uint32_t *from = calloc(vs->count + (size_t)2, sizeof(*from));
+    uint64_t *children = malloc((vs->count + (size_t)1) * sizeof(*children));
+    if (!from || !children) {
+        free(from);
+        free(children);
+        return -ENOMEM;
+    }
+    /* from[i + 1] counts node i's, then is where they begin, and in the end where they end. */
+    for (uint32_t i = 0; i < vs->count; i++)
+        if (vs->nodes[i].parent != NONE)
+            from[vs->nodes[i].parent + 2]++;
+    for (uint32_t i = 1; i <= vs->count; i++)
+        from[i + 1] += from[i];
+    for (uint32_t i = 0; i < vs->count; i++)
+        if (vs->nodes[i].parent != NONE)
+            children[from[vs->nodes[i].parent + 1]++] = vs->nodes[i].version;
+    vs->child_from = from;
+    vs->children = children;
     return 0;
+}
+
+long versions_children(struct versions *vs, uint64_t version, const uint64_t **children)
+{
+    uint32_t index = find(vs, version);
+    if (index == NONE)
+        return 0;
+    if (!vs->children && gather_children(vs))
+        return -ENOMEM;
+    *children = vs->children + vs->child_from[index];
+    return (long)(vs->child_from[index + 1] - vs->child_from[index]);
 }
