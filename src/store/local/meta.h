@@ -158,6 +158,7 @@ struct tree { /* in RAM, RCU-protected; replaced, never changed, except the usag
     uint32_t id;
     uint64_t version, root, orphans; /* the live version; root and orphan directory inodes */
     uint64_t fsid, size_limit;
+    uint32_t number;                 /* of a snapshot in its volume; else 0 */
     bool read_only;
     _Atomic uint64_t used_blocks, used_files;
 };
@@ -170,16 +171,21 @@ int meta_tree_room(struct meta_txn *t, uint32_t id, uint64_t more_blocks, uint64
 int tree_create(struct store *s, const char *props, size_t props_length, uint64_t size_limit, uint32_t uid,
                 uint32_t gid, uint32_t mode, uint32_t *id);
 int tree_update(struct store *s, uint32_t id, const char *props, size_t props_length, uint64_t size_limit);
-int tree_delete(struct store *s, uint32_t id); /* leaves a `system` record "drop/VERSION", tells reaper_tree() */
+int tree_delete(struct store *s, uint32_t id);
+int trees_snapshots_changed(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);
+int snapshot_take(struct store *s, struct store_snapshot *each, unsigned count);
+int snapshot_clone(struct store *s, uint32_t snapshot, const char *props, size_t props_length, uint64_t size_limit,
+                   uint32_t *id);
+int snapshot_restore(struct store *s, uint32_t volume, uint32_t snapshot, struct store_snapshot *safety);
 int tree_each(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg);
 
 /* ---- dropping: for the reaper ---- */
 
-/* The first (or next after *version) version waiting to be dropped; -ENOENT: none. */
-int meta_drop_next(struct meta_txn *t, uint64_t *version);
-/* Removes records that `touched` lists for the version, until about `budget_us` microseconds have passed; *more: call
- * again in another mutation.  At the end the version's own records go too. */
-int meta_drop_step(struct meta_txn *t, uint64_t version, unsigned budget_us, bool *more);
+/* The dropping of versions that nothing names (POOL.md, "Versions"): a step of about `budget_us` microseconds, and what
+ * is left to do in records.  *more: call again in another mutation. */
+int meta_drop_step(struct meta_txn *t, unsigned budget_us, bool *more);
+/* Is there anything to do?  In a transaction of either kind. */
+bool meta_drop_waits(struct meta_txn *t);
 
 /* ---- the environment ---- */
 int meta_open(struct local *l, char why[256]);  /* creates what is missing */

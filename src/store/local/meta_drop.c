@@ -1,3 +1,12 @@
+/* Versions that nothing names any more.
+ *
+ * `system` says what is to be done: "drop/~VERSION" for a version to be looked at, with how far that has come (the newest
+ * first: below those that go with all below them nothing has to be moved), and "again/VERSION/SERIAL" for a record of
+ * such a version that one below has hidden.  A step takes up what it finds and goes on from the versions' tree as it is
+ * now, so that nothing has to be remembered of how it was.
+ *
+ * Between any two steps every version that something names sees what it should: a record is removed when nobody sees
+ * it, and moved between a version and its only child, which see the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,90 +15,464 @@
 
 enum { STEP_BLOCKS_MOST = 262144 }; /* freed by one step: its runs are sorted and written with the group */
 
-static void drop_key(char key[64], uint64_t version)
+struct drop {
+    struct meta_txn *t;
+    struct versions *versions; /* the group's own */
+    uint64_t end;
+    int64_t blocks;
+    /* The row of `touched` being looked at, and the record it names. */
+    struct record row, record;
+    enum db db;
+    struct key key; /* without a version */
+    /* Versions to be looked at, and those where the record is hidden by "gone". */
+    uint64_t *left, *gone;
+    size_t left_count, gone_count;
+};
+
+static bool is_over(const struct drop *d)
 {
-    snprintf(key, 64, "drop/%016llx", (unsigned long long)version);
+    return d->t->failed || d->blocks >= STEP_BLOCKS_MOST || clock_monotonic_ns() >= d->end;
 }
 
-int meta_drop_next(struct meta_txn *t, uint64_t *version)
+/* ---- what is to be done ---- */
+
+static void drop_key(char key[64], uint64_t version)
+{
+    snprintf(key, 64, "drop/%016llx", (unsigned long long)~version);
+}
+
+static void remember(struct meta_txn *t, uint64_t version, uint64_t serial)
+{
+    char key[64];
+    drop_key(key, version);
+    meta_system_put(t, key, &serial, sizeof(serial));
+    group_note_drops(t);
+}
+
+static void forget(struct meta_txn *t, uint64_t version)
+{
+    char key[64];
+    drop_key(key, version);
+    meta_system_put(t, key, NULL, 0);
+}
+
+void version_look_at(struct meta_txn *t, uint64_t version)
+{
+    if (version && versions_known(txn_versions(t), version) && !versions_tree(txn_versions(t), version))
+        remember(t, version, 0);
+}
+
+void version_unname(struct meta_txn *t, uint64_t version)
+{
+    struct versions *versions = group_versions_own(t);
+    if (!versions)
+        return;
+    versions_name(versions, version, 0);
+    remember(t, version, 0);
+}
+
+void version_hidden(struct meta_txn *t, uint64_t version, enum db db, const struct key *k)
+{
+    uint8_t value[1 + KEY_ROOM];
+    char key[64];
+    snprintf(key, sizeof(key), "again/%016llx/%016llx", (unsigned long long)version,
+             (unsigned long long)++group_counters(t->group)->serial);
+    value[0] = (uint8_t)db;
+    memcpy(value + 1, k->bytes, k->length);
+    meta_system_put(t, key, value, 1 + (size_t)k->length);
+    group_note_drops(t);
+}
+
+static int next_of(struct meta_txn *t, const char *prefix, char key[64], uint8_t *value, size_t *length)
+{
+    key[0] = 0;
+    return meta_system_next(t, prefix, key, value, RECORD_MAX, length);
+}
+
+bool meta_drop_waits(struct meta_txn *t)
 {
     uint8_t value[RECORD_MAX];
-    char key[64] = "";
+    char key[64];
     size_t length;
-    if (*version)
-        drop_key(key, *version);
-    int error = meta_system_next(t, "drop/", key, value, sizeof(value), &length);
-    if (!error)
-        *version = strtoull(key + strlen("drop/"), NULL, 16);
+    return next_of(t, "drop/", key, value, &length) == 0 || next_of(t, "again/", key, value, &length) == 0;
+}
+
+/* ---- records ---- */
+
+static struct key whole_key(const struct drop *d, uint64_t version)
+{
+    struct key k = d->key;
+    key_add_version(&k, version);
+    return k;
+}
+
+static bool has(struct drop *d, uint64_t version, struct record *out)
+{
+    struct key k = whole_key(d, version);
+    return db_get(d->t, d->db, &k, out) == 0;
+}
+
+static void release(struct drop *d, const struct record *r, uint64_t version)
+{
+    struct chunk_map map;
+    if (d->db != DB_CHUNK || record_is_gone(r->value, r->length))
+        return;
+    if (chunk_decode(r->value, r->length, &map)) {
+        log_error("meta", "version %llu: a damaged block map; its blocks are lost", (unsigned long long)version);
+        return;
+    }
+    for (unsigned i = 0; map.kind == CHUNK_MAP && i < map.extent_count; i++) {
+        blocks_release(d->t, map.extents[i].place, map.extents[i].count);
+        d->blocks += map.extents[i].count;
+    }
+}
+
+static void delete(struct drop *d, uint64_t version)
+{
+    struct key k = whole_key(d, version);
+    db_del(d->t, d->db, &k);
+}
+
+/* Removes the record `r` of the version. */
+static void remove_record(struct drop *d, const struct record *r, uint64_t version)
+{
+    release(d, r, version);
+    delete(d, version);
+}
+
+static void move_record(struct drop *d, const struct record *r, uint64_t from, uint64_t to, bool is_known)
+{
+    struct key k = whole_key(d, to);
+    db_put(d->t, d->db, &k, r->value, r->length);
+    delete(d, from);
+    if (!is_known)
+        touch(d->t, d->db, &d->key, to);
+}
+
+/* "gone" says that what lies beneath is not there; where nothing does it says nothing. */
+static void remove_if_useless(struct drop *d, uint64_t version, uint64_t beneath)
+{
+    struct record r;
+    uint64_t found;
+    if (!has(d, version, &r) || !record_is_gone(r.value, r.length))
+        return;
+    if (beneath && visible(d->t, d->db, &d->key, beneath, &r, &found) == 0)
+        return;
+    delete(d, version);
+}
+
+/* ---- is a record seen? ---- */
+
+static int push_children(struct drop *d, uint64_t version)
+{
+    const uint64_t *children;
+    long count = versions_children(d->versions, version, &children);
+    if (count < 0)
+        return (int)count;
+    if (count)
+        memcpy(d->left + d->left_count, children, (size_t)count * sizeof(*children));
+    d->left_count += (size_t)count;
+    return 0;
+}
+
+/* 1: something that has a name sees the version's record of d->key; 0: nothing does. */
+static int is_seen(struct drop *d, uint64_t version)
+{
+    struct record r;
+    d->left_count = d->gone_count = 0;
+    int error = push_children(d, version);
+    while (!error && d->left_count) {
+        uint64_t at = d->left[--d->left_count];
+        if (has(d, at, &r)) {
+            if (record_is_gone(r.value, r.length))
+                d->gone[d->gone_count++] = at;
+            continue;
+        }
+        if (versions_tree(d->versions, at))
+            return 1;
+        error = push_children(d, at);
+    }
     return error;
 }
 
-static int64_t release_map(struct meta_txn *t, const struct chunk_map *map)
+/* Removes the record of a version without a name if nothing sees it. */
+static void recheck(struct drop *d, uint64_t version)
 {
-    int64_t blocks = 0;
-    for (unsigned i = 0; map->kind == CHUNK_MAP && i < map->extent_count; i++) {
-        blocks_release(t, map->extents[i].place, map->extents[i].count);
-        blocks += map->extents[i].count;
-    }
-    return blocks;
-}
-
-/* Removes the record that one entry of `touched` names, if it is still there. */
-static int64_t drop_record(struct meta_txn *t, const struct record *touched, uint64_t version)
-{
-    struct key k = {.length = (uint8_t)(touched->length - 1)};
     struct record r;
-    struct chunk_map map = {.kind = CHUNK_HOLE};
-    enum db db = touched->value[0];
-    if (touched->length < 1 + KEY_VERSION || k.length > KEY_ROOM - KEY_VERSION || db >= DB_TOUCHED) {
-        t->failed = SL_ECORRUPT;
-        return 0;
-    }
-    memcpy(k.bytes, touched->value + 1, k.length);
-    key_add_version(&k, version);
-    if (db_get(t, db, &k, &r))
-        return 0;
-    if (db == DB_CHUNK && !record_is_gone(r.value, r.length)) {
-        int error = chunk_decode(r.value, r.length, &map);
-        if (error)
-            log_error("meta", "version %llu: a damaged block map; its blocks are lost", (unsigned long long)version);
-        if (error)
-            map.kind = CHUNK_HOLE;
-    }
-    db_del(t, db, &k);
-    return release_map(t, &map);
+    if (!has(d, version, &r))
+        return;
+    int seen = is_seen(d, version);
+    if (seen < 0)
+        d->t->failed = seen;
+    if (seen != 0)
+        return;
+    remove_record(d, &r, version);
+    for (size_t i = 0; i < d->gone_count; i++)
+        remove_if_useless(d, d->gone[i], versions_parent(d->versions, version));
 }
 
-static void forget_version(struct meta_txn *t, uint64_t version)
+/* ---- rows of `touched` ---- */
+
+static bool key_from(struct drop *d, const uint8_t *value, size_t length)
 {
-    char key[64];
-    snprintf(key, sizeof(key), "version/%016llx", (unsigned long long)version);
-    meta_system_put(t, key, NULL, 0);
-    drop_key(key, version);
-    meta_system_put(t, key, NULL, 0);
-    group_set_versions(t, versions_without(txn_versions(t), version));
+    bool good = length > 1 && length - 1 <= KEY_ROOM - KEY_VERSION && value[0] < DB_TOUCHED;
+    if (!good) {
+        d->t->failed = SL_ECORRUPT;
+        return false;
+    }
+    d->db = value[0];
+    d->key.length = (uint8_t)(length - 1);
+    memcpy(d->key.bytes, value + 1, d->key.length);
+    return true;
 }
 
-int meta_drop_step(struct meta_txn *t, uint64_t version, unsigned budget_us, bool *more)
+/* The version's first row at or after *serial.  False at the end (or d->t->failed). */
+static bool next_row(struct drop *d, uint64_t version, uint64_t *serial)
 {
     struct key from;
-    struct record touched;
-    uint64_t end = clock_monotonic_ns() + budget_us * 1000ull;
-    int64_t blocks = 0;
-    *more = true;
-    key_touched(&from, version, 0);
-    while (!t->failed && blocks < STEP_BLOCKS_MOST && clock_monotonic_ns() < end) {
-        int error = db_seek(t, DB_TOUCHED, &from, &touched);
-        if (error && error != -ENOENT)
-            return error;
-        if (error || touched.key_length != from.length || key_number(touched.key, 0) != version) {
-            *more = false;
-            forget_version(t, version);
-            break;
-        }
-        blocks += drop_record(t, &touched, version);
-        memcpy(from.bytes, touched.key, from.length);
-        db_del(t, DB_TOUCHED, &from);
+    key_touched(&from, version, *serial);
+    int error = db_seek(d->t, DB_TOUCHED, &from, &d->row);
+    if (error || d->row.key_length != from.length || key_number(d->row.key, 0) != version)
+        return false;
+    *serial = key_number(d->row.key, 8);
+    return key_from(d, d->row.value, d->row.length);
+}
+
+static void delete_row(struct drop *d, uint64_t version, uint64_t serial)
+{
+    struct key k;
+    key_touched(&k, version, serial);
+    db_del(d->t, DB_TOUCHED, &k);
+    group_note_touched(d->t, version, -1);
+}
+
+static uint64_t count_rows(struct drop *d, uint64_t version)
+{
+    uint8_t value[RECORD_MAX];
+    struct version_record record = {0};
+    char key[64];
+    size_t length;
+    version_key(key, version);
+    if (meta_system_get(d->t, key, value, sizeof(value), &length) || version_decode(value, length, &record))
+        return 0;
+    return record.touched + (uint64_t)group_touched(d->t->group, version);
+}
+
+/* ---- versions ---- */
+
+static void put_parent(struct drop *d, uint64_t version, uint64_t parent)
+{
+    uint8_t value[RECORD_MAX];
+    struct version_record record = {0};
+    char key[64];
+    size_t length;
+    version_key(key, version);
+    int error = meta_system_get(d->t, key, value, sizeof(value), &length);
+    if (!error)
+        error = version_decode(value, length, &record);
+    if (error) {
+        d->t->failed = error;
+        return;
     }
+    record.parent = parent;
+    meta_system_put(d->t, key, value, version_encode(&record, value));
+}
+
+/* No records are left of it.  Its children get its parent. */
+static void remove_version(struct drop *d, uint64_t version)
+{
+    const uint64_t *children;
+    uint64_t parent = versions_parent(d->versions, version);
+    char key[64];
+    long count = versions_children(d->versions, version, &children);
+    if (count < 0)
+        d->t->failed = (int)count;
+    for (long i = 0; i < count; i++)
+        put_parent(d, children[i], parent);
+    version_key(key, version);
+    meta_system_put(d->t, key, NULL, 0);
+    versions_remove(d->versions, version);
+    forget(d->t, version);
+}
+
+static void drop_leaf(struct drop *d, uint64_t version)
+{
+    for (uint64_t serial = 0; next_row(d, version, &serial);) {
+        if (has(d, version, &d->record))
+            remove_record(d, &d->record, version);
+        delete_row(d, version, serial);
+        if (is_over(d))
+            return;
+    }
+    uint64_t parent = versions_parent(d->versions, version);
+    remove_version(d, version);
+    version_look_at(d->t, parent);
+}
+
+static void recheck_all(struct drop *d, uint64_t version, uint64_t serial)
+{
+    for (; next_row(d, version, &serial); serial++) {
+        if (has(d, version, &d->record))
+            recheck(d, version);
+        else
+            delete_row(d, version, serial);
+        if (is_over(d)) {
+            remember(d->t, version, serial + 1);
+            return;
+        }
+    }
+    forget(d->t, version);
+}
+
+/* Its records become the child's where that has none, and it goes. */
+static void merge_down(struct drop *d, uint64_t version, uint64_t child)
+{
+    struct record theirs;
+    uint64_t parent = versions_parent(d->versions, version);
+    for (uint64_t serial = 0; next_row(d, version, &serial);) {
+        if (has(d, version, &d->record)) {
+            if (has(d, child, &theirs)) {
+                remove_record(d, &d->record, version);
+                remove_if_useless(d, child, parent);
+            } else {
+                move_record(d, &d->record, version, child, false);
+                if (!versions_tree(d->versions, child))
+                    recheck(d, child); /* perhaps only this version saw it, when it had a name */
+            }
+        }
+        delete_row(d, version, serial);
+        if (is_over(d))
+            return;
+    }
+    remove_version(d, version);
+}
+
+/* The child takes the version's number, or a child that takes its place: who named that names this. */
+static void take_place(struct drop *d, uint64_t version, uint64_t child)
+{
+    uint32_t name = versions_tree(d->versions, child);
+    remove_version(d, child);
+    if (!name)
+        return;
+    const struct tree_node *node = tree_present(d->t, name);
+    if (!node) {
+        d->t->failed = SL_ECORRUPT;
+        return;
+    }
+    struct tree_record record = node->record;
+    record.version = version;
+    tree_put_record(d->t, node, &record);
+    forget(d->t, version);
+}
+
+static bool is_live(const struct drop *d, uint64_t version)
+{
+    uint32_t name = versions_tree(d->versions, version);
+    const struct tree_node *node = name ? tree_present(d->t, name) : NULL;
+    return node && !node->record.parent;
+}
+
+/* The child's records replace the version's.  The version stays where the child is still being written. */
+static void merge_up(struct drop *d, uint64_t version, uint64_t child, uint64_t serial)
+{
+    struct record mine;
+    bool live = is_live(d, child);
+    uint64_t parent = versions_parent(d->versions, version);
+    for (; next_row(d, child, &serial); serial++) {
+        if (has(d, child, &d->record)) {
+            bool both = has(d, version, &mine);
+            if (both) {
+                remove_record(d, &mine, version);
+                remove_if_useless(d, child, parent);
+            }
+            if (!live && has(d, child, &d->record))
+                move_record(d, &d->record, child, version, both);
+        }
+        if (!live)
+            delete_row(d, child, serial);
+        if (is_over(d)) {
+            remember(d->t, version, live ? serial + 1 : 0);
+            return;
+        }
+    }
+    if (live)
+        forget(d->t, version);
+    else
+        take_place(d, version, child);
+}
+
+static void look_at(struct drop *d, uint64_t version, uint64_t serial)
+{
+    const uint64_t *children;
+    if (!versions_known(d->versions, version) || versions_tree(d->versions, version)) {
+        forget(d->t, version);
+        return;
+    }
+    long count = versions_children(d->versions, version, &children);
+    if (count < 0)
+        d->t->failed = (int)count;
+    else if (count == 0)
+        drop_leaf(d, version);
+    else if (count > 1)
+        recheck_all(d, version, serial);
+    else if (count_rows(d, version) <= count_rows(d, children[0]))
+        merge_down(d, version, children[0]);
+    else
+        merge_up(d, version, children[0], serial);
+}
+
+/* ---- a step ---- */
+
+static void look_again(struct drop *d, const char *key, const uint8_t *value, size_t length)
+{
+    uint64_t version = strtoull(key + strlen("again/"), NULL, 16);
+    meta_system_put(d->t, key, NULL, 0);
+    /* Of those that have gone since the records were looked at when they moved. */
+    if (key_from(d, value, length) && versions_known(d->versions, version) && !versions_tree(d->versions, version))
+        recheck(d, version);
+}
+
+static bool do_next(struct drop *d)
+{
+    uint8_t value[RECORD_MAX];
+    char key[64];
+    size_t length;
+    if (next_of(d->t, "drop/", key, value, &length) == 0) {
+        uint64_t serial = 0;
+        memcpy(&serial, value, length < sizeof(serial) ? length : sizeof(serial));
+        look_at(d, ~strtoull(key + strlen("drop/"), NULL, 16), serial);
+        return true;
+    }
+    if (next_of(d->t, "again/", key, value, &length) == 0) {
+        look_again(d, key, value, length);
+        return true;
+    }
+    return false;
+}
+
+int meta_drop_step(struct meta_txn *t, unsigned budget_us, bool *more)
+{
+    struct drop *d = calloc(1, sizeof(*d));
+    struct versions *versions = group_versions_own(t);
+    if (d && versions) {
+        d->t = t;
+        d->versions = versions;
+        d->end = clock_monotonic_ns() + budget_us * 1000ull;
+        d->left = malloc((versions_count(versions) + 1) * sizeof(*d->left));
+        d->gone = malloc((versions_count(versions) + 1) * sizeof(*d->gone));
+    }
+    if (!d || !versions || !d->left || !d->gone) {
+        t->failed = -ENOMEM;
+    } else {
+        *more = true;
+        do
+            *more = do_next(d);
+        while (*more && !is_over(d));
+    }
+    if (d) {
+        free(d->left);
+        free(d->gone);
+    }
+    free(d);
     return t->failed;
 }

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "store/local/meta_private.h"
+#include "store/local/meta_refs.h"
 #include "store/local/seg.h"
 
 void blocks_take(struct meta_txn *t, place_t place, uint32_t blocks)
@@ -8,11 +9,21 @@ void blocks_take(struct meta_txn *t, place_t place, uint32_t blocks)
     seg_account(t, place, blocks, 1);
 }
 
-void blocks_release(struct meta_txn *t, place_t place, uint32_t blocks)
+void blocks_hold(struct meta_txn *t, place_t place, uint32_t blocks)
+{
+    refs_hold(t, place, blocks);
+}
+
+static void blocks_dead(struct meta_txn *t, place_t place, uint32_t blocks)
 {
     seg_account(t, place, blocks, -1);
     group_note_freed(t, place, blocks);
     metric_add(METRIC_blocks_freed, blocks);
+}
+
+void blocks_release(struct meta_txn *t, place_t place, uint32_t blocks)
+{
+    refs_release(t, place, blocks, blocks_dead);
 }
 
 static int by_place(const void *a, const void *b)

@@ -4,6 +4,7 @@
 #include <urcu.h>
 
 #include "store/local/meta_private.h"
+#include "store/local/reaper.h"
 
 enum note_kind { NOTE_CHUNK, NOTE_NAME, NOTE_NAME_GONE, NOTE_INODE, NOTE_INODE_GONE };
 
@@ -24,6 +25,11 @@ struct tree_note {
     struct tree_node *node;
 };
 
+struct touched_note {
+    uint64_t version;
+    int64_t by;
+};
+
 struct list { /* grows */
     void *items;
     size_t count, room;
@@ -34,8 +40,9 @@ struct group {
     uint64_t txn_id;
     unsigned dirty;
     struct counters counters;
-    struct list notes, bytes, usage, freed, trees;
+    struct list notes, bytes, usage, freed, trees, touched, restored;
     struct versions *versions;
+    bool drops;
 };
 
 static void *list_add(struct meta_txn *t, struct list *list, size_t size, size_t count)
@@ -81,7 +88,7 @@ static bool usage_after(const struct group *g, const struct usage_note *note, st
 {
     const struct tree_node *node = tree_table_find(g->local->meta->trees, note->tree);
     *out = (struct usage_record){0};
-    if (node) {
+    if (node || (group_tree(g, note->tree, &node) && node)) {
         out->blocks = atomic_load(&node->tree.used_blocks);
         out->files = atomic_load(&node->tree.used_files);
     }
@@ -101,10 +108,29 @@ static void seal_usage(struct meta_txn *t, const struct usage_note *note)
     meta_system_put(t, key, value, usage_encode(&usage, value));
 }
 
+/* Of a version that has gone meanwhile there is no record. */
+static void seal_touched(struct meta_txn *t, const struct touched_note *note)
+{
+    struct version_record record;
+    uint8_t value[RECORD_MAX];
+    char key[64];
+    size_t length;
+    version_key(key, note->version);
+    if (!note->by || meta_system_get(t, key, value, sizeof(value), &length))
+        return;
+    int error = version_decode(value, length, &record);
+    if (error)
+        t->failed = error;
+    record.touched += (uint64_t)note->by;
+    meta_system_put(t, key, value, version_encode(&record, value));
+}
+
 int group_seal(struct meta_txn *t)
 {
     struct group *g = t->group;
     uint8_t value[RECORD_MAX];
+    for (size_t i = 0; i < g->touched.count; i++)
+        seal_touched(t, (const struct touched_note *)g->touched.items + i);
     const struct usage_note *usage = g->usage.items;
     for (size_t i = 0; i < g->usage.count; i++)
         seal_usage(t, &usage[i]);
@@ -172,28 +198,36 @@ static void publish_notes(struct meta *m, const struct group *g, enum note_kind 
             publish_note(m, g, &notes[i]);
 }
 
+/* Readers find records by the tree's version and the versions' ancestry: both must be those of their transaction.  Those
+ * that are older than this group are waited for, and newer ones wait until it is published. */
+static void publish_versions(struct meta *m, struct group *g)
+{
+    struct versions *old = m->versions;
+    if (!g->versions)
+        return;
+    synchronize_rcu();
+    rcu_assign_pointer(m->versions, g->versions);
+    g->versions = NULL;
+    versions_free(old);
+}
+
 /* Chunks and names before inodes: attributes are never newer than the data and the names that are read after them. */
 bool group_publish(struct group *g)
 {
     struct meta *m = g->local->meta;
-    struct versions *old = NULL;
     m->counters = g->counters;
-    if (g->versions) {
-        old = m->versions;
-        rcu_assign_pointer(m->versions, g->versions);
-        g->versions = NULL;
-    }
+    publish_versions(m, g);
     publish_notes(m, g, NOTE_CHUNK, NOTE_CHUNK);
     publish_notes(m, g, NOTE_NAME, NOTE_NAME_GONE);
     publish_notes(m, g, NOTE_INODE, NOTE_INODE_GONE);
+    for (size_t i = 0; i < g->restored.count; i++)
+        tables_forget(m, ((const uint32_t *)g->restored.items)[i]);
     publish_trees(m, g); /* after the notes: a tree that goes takes them along */
     for (size_t i = 0; i < g->usage.count; i++)
         publish_usage(m, (struct usage_note *)g->usage.items + i);
     atomic_store(&m->published, g->txn_id);
-    if (old) {
-        synchronize_rcu();
-        versions_free(old);
-    }
+    if (g->drops)
+        reaper_versions(g->local);
     return g->freed.count > 0;
 }
 
@@ -210,6 +244,8 @@ void group_free(struct group *g)
     free(g->usage.items);
     free(g->freed.items);
     free(g->trees.items);
+    free(g->touched.items);
+    free(g->restored.items);
     free(g);
 }
 
@@ -333,18 +369,56 @@ bool group_tree(const struct group *g, uint32_t id, const struct tree_node **nod
     return false;
 }
 
-int group_set_versions(struct meta_txn *t, struct versions *versions)
+struct versions *group_versions_own(struct meta_txn *t)
 {
-    if (!versions) {
+    struct group *g = t->group;
+    if (!g->versions)
+        g->versions = versions_copy(meta_of(t)->versions);
+    if (!g->versions)
         t->failed = -ENOMEM;
-        return t->failed;
-    }
-    versions_free(t->group->versions);
-    t->group->versions = versions;
-    return 0;
+    return g->versions;
 }
 
 const struct versions *group_versions(const struct group *g)
 {
     return g->versions;
+}
+
+static struct touched_note *find_touched(const struct group *g, uint64_t version)
+{
+    struct touched_note *note = g->touched.items;
+    for (size_t i = g->touched.count; i-- > 0;)
+        if (note[i].version == version)
+            return &note[i];
+    return NULL;
+}
+
+void group_note_touched(struct meta_txn *t, uint64_t version, int64_t by)
+{
+    struct touched_note *note = find_touched(t->group, version);
+    if (!note) {
+        note = list_add(t, &t->group->touched, sizeof(*note), 1);
+        if (!note)
+            return;
+        *note = (struct touched_note){.version = version};
+    }
+    note->by += by;
+}
+
+int64_t group_touched(const struct group *g, uint64_t version)
+{
+    const struct touched_note *note = find_touched(g, version);
+    return note ? note->by : 0;
+}
+
+void group_note_drops(struct meta_txn *t)
+{
+    t->group->drops = true;
+}
+
+void group_note_restored(struct meta_txn *t, uint32_t tree)
+{
+    uint32_t *note = list_add(t, &t->group->restored, sizeof(*note), 1);
+    if (note)
+        *note = tree;
 }

@@ -4,7 +4,8 @@
  *   meta_read.c   records as a version sees them, decoded tables        meta_put.c  changes of records
  *   meta_dir.c    directory positions, names in RAM                     meta_free.c blocks released, the free list
  *   meta_group.c  what a group changes in RAM: kept with its commit, dropped with its abort
- *   tree.c        trees                                                 meta_drop.c versions that go
+ *   tree.c        trees        snapshot.c  snapshots, clones, restore   meta_drop.c versions that go
+ *   meta_refs.c   how many records hold a block
  */
 #ifndef SLUICE_STORE_LOCAL_META_PRIVATE_H
 #define SLUICE_STORE_LOCAL_META_PRIVATE_H
@@ -111,6 +112,11 @@ int versioned_put(struct meta_txn *t, enum db db, const struct key *k, uint64_t 
 /* Removes it, or writes "gone" where an ancestor has a record. */
 int versioned_del(struct meta_txn *t, enum db db, const struct key *k, uint64_t version, uint64_t seen);
 
+/* Appends to `touched`. */
+void touch(struct meta_txn *t, enum db db, const struct key *k, uint64_t version);
+/* An ancestor of `version` has a record of k that is not "gone". */
+bool lies_beneath(struct meta_txn *t, enum db db, const struct key *k, uint64_t version);
+
 /* The version a tree is at, as this transaction sees it.  -ESTALE. */
 int tree_version(struct meta_txn *t, uint32_t tree, uint64_t *version);
 const struct versions *txn_versions(struct meta_txn *t);
@@ -155,15 +161,23 @@ struct tree_node { /* RCU: replaced, never changed, except the counters in `tree
     struct tree_node *next;
     struct rcu_head retired;
     struct tree tree;
-    size_t props_length;
+    struct tree_record record;
     char *props;
 };
 /* node NULL: removed.  The group owns the node until it is published. */
 int group_set_tree(struct meta_txn *t, uint32_t id, struct tree_node *node);
 /* False: the group has not changed this tree. */
 bool group_tree(const struct group *g, uint32_t id, const struct tree_node **node);
-int group_set_versions(struct meta_txn *t, struct versions *versions);
+/* The group's own copy of the versions, to be changed; made by the first call.  NULL (t->failed): no memory. */
+struct versions *group_versions_own(struct meta_txn *t);
 const struct versions *group_versions(const struct group *g);
+/* `touched` has got (or lost) records of this version: added to its record when the group is sealed. */
+void group_note_touched(struct meta_txn *t, uint64_t version, int64_t by);
+int64_t group_touched(const struct group *g, uint64_t version);
+/* Versions wait to be looked at (meta_drop.c): the reaper is told when the group is published. */
+void group_note_drops(struct meta_txn *t);
+/* When the group is published, the tables forget what they know of this tree: it becomes another. */
+void group_note_restored(struct meta_txn *t, uint32_t tree);
 
 /* ---- trees in RAM (tree.c) ---- */
 
@@ -174,17 +188,40 @@ struct tree_node *tree_table_find(struct tree_table *table, uint32_t id);
 /* Writer: puts in, replaces or (node NULL) removes; readers see it at once.  Cannot fail. */
 void tree_table_set(struct tree_table *table, uint32_t id, struct tree_node *node);
 void tree_node_free(struct tree_node *node);
-/* A new version, a child of `parent` (0: a root), seen by the rest of the group.  t->failed tells of failure. */
-uint64_t version_new(struct meta_txn *t, uint64_t parent);
+/* The tree as the rest of the group sees it (on the writer), or as published (under RCU).  NULL: no such tree. */
+const struct tree_node *tree_present(struct meta_txn *t, uint32_t id);
+/* Makes or replaces a tree: its records, its name for the version, its node in RAM.  The second keeps the props. */
+int tree_put(struct meta_txn *t, const struct tree_record *record, const char *props);
+int tree_put_record(struct meta_txn *t, const struct tree_node *node, const struct tree_record *record);
+/* The volume's list of snapshots has changed. */
+int tree_listed(struct meta_txn *t, uint32_t volume);
+uint64_t tree_new_fsid(uint32_t id);
+/* Does a snapshot of the volume have this number?  The writer; looks at all trees, but not at those of this group. */
+bool trees_have_number(struct meta_txn *t, uint32_t volume, uint32_t number);
+/* The volume (not snapshot) with the least id greater than `after`; 0: none.  Any thread. */
+uint32_t trees_next_volume(struct local *l, uint32_t after);
+
+void version_key(char key[64], uint64_t version);
+/* A new version, a child of `parent` (0: a root), named by the tree and seen by the rest of the group.  t->failed tells
+ * of failure. */
+uint64_t version_new(struct meta_txn *t, uint64_t parent, uint32_t tree);
+/* Nothing names it any more: it is dropped in the background (meta_drop.c). */
+void version_unname(struct meta_txn *t, uint64_t version);
+/* Has the background look at a version that nothing names; of others nothing. */
+void version_look_at(struct meta_txn *t, uint64_t version);
+/* A record of this version, which nothing names, has just been hidden from one below: looked at later. */
+void version_hidden(struct meta_txn *t, uint64_t version, enum db db, const struct key *k);
 /* Reads all trees and versions from the database. */
 int trees_load(struct meta_txn *t, struct tree_table **trees, struct versions **versions);
 
 /* ---- blocks ---- */
 
-/* A record stops holding blocks.  The one place for reference counts. */
+/* A record stops holding blocks: those that no other holds are free. */
 void blocks_release(struct meta_txn *t, place_t place, uint32_t blocks);
 /* A record begins to hold fresh blocks. */
 void blocks_take(struct meta_txn *t, place_t place, uint32_t blocks);
+/* A record begins to hold blocks that another one holds already. */
+void blocks_hold(struct meta_txn *t, place_t place, uint32_t blocks);
 /* Sorts and joins runs, writes them to the free list under the group's number. */
 struct freed_run {
     place_t place;

@@ -15,7 +15,7 @@ uint64_t meta_next_ino(struct meta_txn *t)
 
 /* ---- versioned records ---- */
 
-static void touch(struct meta_txn *t, enum db db, const struct key *k, uint64_t version)
+void touch(struct meta_txn *t, enum db db, const struct key *k, uint64_t version)
 {
     struct key touched;
     uint8_t value[1 + KEY_ROOM];
@@ -23,6 +23,7 @@ static void touch(struct meta_txn *t, enum db db, const struct key *k, uint64_t 
     value[0] = (uint8_t)db;
     memcpy(value + 1, k->bytes, k->length);
     db_put(t, DB_TOUCHED, &touched, value, 1 + (size_t)k->length);
+    group_note_touched(t, version, 1);
 }
 
 int versioned_put(struct meta_txn *t, enum db db, const struct key *k, uint64_t version, uint64_t seen,
@@ -33,11 +34,12 @@ int versioned_put(struct meta_txn *t, enum db db, const struct key *k, uint64_t 
     db_put(t, db, &whole, value, length);
     if (seen != version)
         touch(t, db, k, version);
+    if (seen && seen != version && !versions_tree(txn_versions(t), seen))
+        version_hidden(t, seen, db, k);
     return t->failed;
 }
 
-/* An ancestor of `version` has a record of k that is not "gone". */
-static bool lies_beneath(struct meta_txn *t, enum db db, const struct key *k, uint64_t version)
+bool lies_beneath(struct meta_txn *t, enum db db, const struct key *k, uint64_t version)
 {
     uint64_t parent = versions_parent(txn_versions(t), version), found;
     struct record r;
@@ -191,11 +193,6 @@ static unsigned runs_only_in(struct meta_txn *t, const place_t these[CHUNK_BLOCK
     return total;
 }
 
-static void inherited_kept(struct meta_txn *t, place_t place, uint32_t blocks)
-{
-    /* Another version's record goes on holding these. */
-}
-
 static int old_chunk(struct meta_txn *t, const struct key *k, uint64_t version, place_t places[CHUNK_BLOCKS],
                      uint64_t *seen)
 {
@@ -210,13 +207,26 @@ static int old_chunk(struct meta_txn *t, const struct key *k, uint64_t version, 
     return error;
 }
 
-/* From the places in the old record to those in the new one. */
+static void other_holds(struct meta_txn *t, place_t place, uint32_t blocks)
+{
+    /* Another version's record, which goes on doing so. */
+}
+
+/* From the places in the record that was seen to those in the new one.  Where that was another version's, what both name
+ * has one holder more. */
 static void change_places(struct meta_txn *t, uint32_t tree, const place_t before[CHUNK_BLOCKS],
                           const place_t after[CHUNK_BLOCKS], bool own, int64_t *delta)
 {
+    static const place_t none[CHUNK_BLOCKS];
+    place_t both[CHUNK_BLOCKS];
     unsigned now = runs_only_in(t, after, before, blocks_take);
-    unsigned was = runs_only_in(t, before, after, own ? blocks_release : inherited_kept);
+    unsigned was = runs_only_in(t, before, after, own ? blocks_release : other_holds);
     *delta = (int64_t)now - (int64_t)was;
+    if (!own && now && was) {
+        for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
+            both[b] = after[b] == before[b] ? after[b] : 0;
+        runs_only_in(t, both, none, blocks_hold);
+    }
     if (*delta)
         group_note_usage(t, tree, *delta, 0);
 }

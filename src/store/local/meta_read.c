@@ -13,9 +13,7 @@ const struct versions *txn_versions(struct meta_txn *t)
 
 int tree_version(struct meta_txn *t, uint32_t tree, uint64_t *version)
 {
-    const struct tree_node *node;
-    if (!t->write || !group_tree(t->group, tree, &node))
-        node = tree_table_find(rcu_dereference(meta_of(t)->trees), tree);
+    const struct tree_node *node = tree_present(t, tree);
     if (!node)
         return -ESTALE;
     *version = node->tree.version;
@@ -95,11 +93,27 @@ static int inode_record(struct meta_txn *t, uint32_t tree, uint64_t ino, struct 
     return error == -ENOENT ? -ESTALE : error;
 }
 
+/* What has not changed since the volume was restored has changed then, for clients. */
+static void show_restored(const struct tree_record *tree, struct inode *inode)
+{
+    const struct store_time *then = &tree->restored;
+    if (inode->change >= tree->restored_change)
+        return;
+    inode->change = tree->restored_change;
+    if (inode->ctime.seconds < then->seconds ||
+        (inode->ctime.seconds == then->seconds && inode->ctime.nanoseconds < then->nanoseconds))
+        inode->ctime = *then;
+}
+
 int meta_inode(struct meta_txn *t, uint32_t tree, uint64_t ino, struct inode *out)
 {
     struct record r;
     int error = inode_record(t, tree, ino, &r);
-    return error ? error : inode_decode(r.value, r.length, ino, out, NULL);
+    if (!error)
+        error = inode_decode(r.value, r.length, ino, out, NULL);
+    if (!error)
+        show_restored(&tree_present(t, tree)->record, out);
+    return error;
 }
 
 int meta_target(struct meta_txn *t, uint32_t tree, uint64_t ino, char *target, uint32_t *length)

@@ -147,24 +147,23 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-int local_usage(struct store *s, uint32_t id, struct store_usage *out)
+void usage_pool(struct local *l, struct usage_pool *out)
 {
-    struct local *l = local_of(s);
-    struct tree tree;
-    uint64_t total, available, meta_used, meta_free;
-    int rc = meta_tree(l, id, &tree);
-    if (rc)
-        return rc;
-    seg_space(l, &total, &available);
-    meta_space(l, &meta_used, &meta_free);
-    uint64_t used = atomic_load(&tree.used_blocks) * STORE_BLOCK;
-    uint64_t bytes_free = available;
-    if (tree.size_limit) {
-        total = tree.size_limit;
-        bytes_free = least(available, used < tree.size_limit ? tree.size_limit - used : 0);
+    uint64_t meta_used;
+    seg_space(l, &out->total, &out->available);
+    meta_space(l, &meta_used, &out->meta_free);
+}
+
+void usage_of_tree(const struct tree *tree, const struct usage_pool *pool, struct store_usage *out)
+{
+    uint64_t used = atomic_load(&tree->used_blocks) * STORE_BLOCK;
+    uint64_t total = pool->total, bytes_free = pool->available;
+    if (tree->size_limit) {
+        total = tree->size_limit;
+        bytes_free = least(pool->available, used < tree->size_limit ? tree->size_limit - used : 0);
     }
-    uint64_t files_used = atomic_load(&tree.used_files);
-    uint64_t files_free = least(meta_free, available) / META_BYTES_A_FILE;
+    uint64_t files_used = atomic_load(&tree->used_files);
+    uint64_t files_free = least(pool->meta_free, pool->available) / META_BYTES_A_FILE;
     *out = (struct store_usage){
         .bytes_total = total,
         .bytes_free = bytes_free,
@@ -174,5 +173,16 @@ int local_usage(struct store *s, uint32_t id, struct store_usage *out)
         .files_free = files_free,
         .files_used = files_used,
     };
+}
+
+int local_usage(struct store *s, uint32_t id, struct store_usage *out)
+{
+    struct tree tree;
+    struct usage_pool pool;
+    int rc = meta_tree(local_of(s), id, &tree);
+    if (rc)
+        return rc;
+    usage_pool(local_of(s), &pool);
+    usage_of_tree(&tree, &pool, out);
     return 0;
 }

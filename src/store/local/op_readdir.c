@@ -53,7 +53,7 @@ static bool hand_out(struct listing *d, struct store_name name, uint64_t cookie,
 {
     struct store_entry out = {
         .name = name,
-        .fileid = object->ino,
+        .fileid = attr_fileid(&d->tree, object->ino),
         .cookie = cookie,
         .object = *object,
         .type = type,

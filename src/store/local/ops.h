@@ -33,10 +33,20 @@ int local_readdir(struct store *s, const struct store_cred *c, const struct stor
 int local_usage(struct store *s, uint32_t tree, struct store_usage *out);
 int local_commit(struct store *s, const struct store_object *o, struct store_attr *attr);
 
+/* What trees have in common in their usage, asked for once; and a tree's usage within it. */
+struct usage_pool {
+    uint64_t total, available, meta_free; /* bytes */
+};
+void usage_pool(struct local *l, struct usage_pool *out);
+void usage_of_tree(const struct tree *tree, const struct usage_pool *pool, struct store_usage *out);
+
 /* ---- shared with data.c ---- */
 
+uint64_t attr_fileid(const struct tree *tree, uint64_t ino);
 /* Inode to attributes (fileid, fsid from the tree). */
 void attr_from_inode(const struct tree *tree, const struct inode *inode, struct store_attr *out);
+/* `now`, or just after `last`, whichever is later. */
+struct store_time time_after(struct store_time last, struct store_time now);
 /* Fills before/after parts. */
 void wcc_before(struct store_wcc *wcc, const struct inode *inode);
 void wcc_after(struct store_wcc *wcc, const struct tree *tree, const struct inode *inode);

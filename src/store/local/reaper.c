@@ -3,6 +3,7 @@
 #include <string.h>
 #include <urcu.h>
 
+#include "store/local/meta_private.h"
 #include "store/local/reaper_private.h"
 #include "store/local/seg.h"
 
@@ -114,9 +115,8 @@ static void tell_if_there(struct local *l, unsigned kinds)
     rcu_read_unlock();
 }
 
-void reaper_tree(struct local *l, uint32_t tree)
+void reaper_versions(struct local *l)
 {
-    (void)tree; /* a record names its version */
     tell_if_there(l, VERSIONS);
 }
 
@@ -247,18 +247,6 @@ static void be_polite(struct reaper *r)
         coro_sleep(1);
 }
 
-struct next_tree {
-    uint32_t after, found;
-};
-
-static int next_tree(void *arg, const struct store_tree *tree)
-{
-    struct next_tree *next = arg;
-    if (tree->id > next->after && (next->found == 0 || tree->id < next->found))
-        next->found = tree->id;
-    return 0;
-}
-
 /* Takes one tree to look at; 0: none is left. */
 static uint32_t trees_take(struct reaper *r)
 {
@@ -266,18 +254,18 @@ static uint32_t trees_take(struct reaper *r)
     pthread_mutex_lock(&r->lock);
     if (r->tree_count)
         tree = r->trees[--r->tree_count];
-    struct next_tree next = {.after = r->all_from};
+    uint32_t from = r->all_from;
     bool all = r->all_trees;
     pthread_mutex_unlock(&r->lock);
     if (tree || !all)
         return tree;
-    tree_each(&r->local->store, next_tree, &next);
+    uint32_t next = trees_next_volume(r->local, from); /* nothing is to be done in a snapshot */
     pthread_mutex_lock(&r->lock);
     /* Unless it was told meanwhile to begin again. */
-    if (r->all_from == next.after) {
-        r->all_from = next.found;
-        r->all_trees = next.found != 0;
-        tree = next.found;
+    if (r->all_from == from) {
+        r->all_from = next;
+        r->all_trees = next != 0;
+        tree = next;
     }
     all = r->all_trees;
     pthread_mutex_unlock(&r->lock);

@@ -12,7 +12,7 @@ void reaper_stop(struct local *l);
 /* There is (new) work of a kind; any thread, cheap. */
 void reaper_orphan(struct local *l, uint32_t tree, uint64_t ino); /* an inode went to the orphan directory */
 void reaper_cut(struct local *l, uint32_t tree, uint64_t ino);    /* an inode got a cut mark */
-void reaper_tree(struct local *l, uint32_t tree);                 /* a tree was deleted */
+void reaper_versions(struct local *l);                            /* a version has lost its name */
 void reaper_freed(struct local *l);                               /* the free list has grown */
 /* Coroutine: returns when the inode's cuts have been worked off (or it is gone). */
 int reaper_wait_cuts(struct local *l, uint32_t tree, uint64_t ino);

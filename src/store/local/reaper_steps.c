@@ -209,19 +209,17 @@ int reap_cuts(struct local *l, struct cut_cursor *at, bool *finished, bool *more
     return 0;
 }
 
-/* ---- deleted trees ---- */
+/* ---- versions that nothing names ---- */
 
 struct version_step {
     struct mutation mutation;
-    uint64_t version;
     bool more;
 };
 
 static int version_apply(struct mutation *m, struct meta_txn *t)
 {
     struct version_step *s = (struct version_step *)m;
-    s->more = false;
-    return meta_drop_step(t, s->version, STEP_US, &s->more);
+    return meta_drop_step(t, STEP_US, &s->more);
 }
 
 int reap_versions(struct local *l, bool *more)
@@ -232,12 +230,12 @@ int reap_versions(struct local *l, bool *more)
     int rc = meta_read_begin(l, &t);
     if (rc)
         return rc;
-    rc = meta_drop_next(t, &s.version);
+    bool waits = meta_drop_waits(t);
     meta_read_end(t);
-    if (rc)
-        return rc == -ENOENT ? 0 : rc;
+    if (!waits)
+        return 0;
     rc = writer_run(l, &s.mutation);
-    *more = rc == 0;
+    *more = rc == 0 && s.more;
     return rc;
 }
 

@@ -7,7 +7,7 @@
 
 #include "store/local/meta.h"
 
-enum { RECORD_MAX = 1900, RECORD_GONE = 0, PROPS_PIECE = 1800 };
+enum { RECORD_MAX = 1900, RECORD_GONE = 0, PROPS_PIECE = 1800, PROPS_MOST = 256 * PROPS_PIECE };
 
 static inline bool record_is_gone(const uint8_t *bytes, size_t length)
 {

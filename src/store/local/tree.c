@@ -6,14 +6,11 @@
 
 #include "store/local/meta_private.h"
 #include "store/local/ops.h"
-#include "store/local/reaper.h"
 #include "store/local/writer.h"
 
 enum {
-    BUCKETS = 1024,
-    PROPS_PIECES_MOST = 256,
+    BUCKETS = 16384,
     ROOT_GENERATION = 1,
-    FSID_LEAST = 1024, /* smaller ones are for pseudo file systems */
 };
 
 /* ---- the table in RAM ---- */
@@ -87,32 +84,20 @@ static struct tree_node *node_new(const struct tree_record *record, const char *
         free(copy);
         return NULL;
     }
-    memcpy(copy, props, record->props_length);
+    if (record->props_length)
+        memcpy(copy, props, record->props_length);
     copy[record->props_length] = 0;
     node->props = copy;
-    node->props_length = record->props_length;
+    node->record = *record;
     node->tree.id = record->id;
     node->tree.version = record->version;
     node->tree.root = record->root;
     node->tree.orphans = record->orphans;
     node->tree.fsid = record->fsid;
     node->tree.size_limit = record->size_limit;
+    node->tree.number = record->parent ? record->number : 0;
     node->tree.read_only = record->read_only;
     return node;
-}
-
-static struct tree_record record_of(const struct tree_node *node)
-{
-    return (struct tree_record){
-        .id = node->tree.id,
-        .version = node->tree.version,
-        .root = node->tree.root,
-        .orphans = node->tree.orphans,
-        .fsid = node->tree.fsid,
-        .size_limit = node->tree.size_limit,
-        .read_only = node->tree.read_only,
-        .props_length = (uint32_t)node->props_length,
-    };
 }
 
 static void tree_copy(const struct tree *from, struct tree *to)
@@ -123,6 +108,7 @@ static void tree_copy(const struct tree *from, struct tree *to)
     to->orphans = from->orphans;
     to->fsid = from->fsid;
     to->size_limit = from->size_limit;
+    to->number = from->number;
     to->read_only = from->read_only;
     atomic_store_explicit(&to->used_blocks, atomic_load_explicit(&from->used_blocks, memory_order_relaxed),
                           memory_order_relaxed);
@@ -169,29 +155,62 @@ static unsigned pieces_of(size_t length)
     return (unsigned)((length + PROPS_PIECE - 1) / PROPS_PIECE);
 }
 
-/* Writes the tree's records; `before` is how many bytes of props the record had that is replaced. */
-static void write_tree(struct meta_txn *t, const struct tree_node *node, size_t before)
+static void write_props(struct meta_txn *t, const struct tree_node *node, size_t before)
+{
+    char key[64];
+    size_t length = node->record.props_length;
+    for (unsigned i = 0; i < pieces_of(length); i++) {
+        size_t from = (size_t)i * PROPS_PIECE, left = length - from;
+        props_key(key, node->record.id, i);
+        meta_system_put(t, key, node->props + from, left < PROPS_PIECE ? left : PROPS_PIECE);
+    }
+    for (unsigned i = pieces_of(length); i < pieces_of(before); i++) {
+        props_key(key, node->record.id, i);
+        meta_system_put(t, key, NULL, 0);
+    }
+}
+
+const struct tree_node *tree_present(struct meta_txn *t, uint32_t id)
+{
+    const struct tree_node *node;
+    if (t->write && group_tree(t->group, id, &node))
+        return node;
+    return tree_table_find(rcu_dereference(meta_of(t)->trees), id);
+}
+
+static int put_tree(struct meta_txn *t, const struct tree_record *record, const char *props, bool with_props)
 {
     uint8_t value[RECORD_MAX];
     char key[64];
-    struct tree_record record = record_of(node);
-    for (unsigned i = 0; i < pieces_of(node->props_length); i++) {
-        size_t from = (size_t)i * PROPS_PIECE, left = node->props_length - from;
-        props_key(key, record.id, i);
-        meta_system_put(t, key, node->props + from, left < PROPS_PIECE ? left : PROPS_PIECE);
-    }
-    for (unsigned i = pieces_of(node->props_length); i < pieces_of(before); i++) {
-        props_key(key, record.id, i);
-        meta_system_put(t, key, NULL, 0);
-    }
-    snprintf(key, sizeof(key), "tree/%08x", record.id);
-    meta_system_put(t, key, value, tree_encode(&record, value));
+    const struct tree_node *old = tree_present(t, record->id);
+    size_t before = old ? old->record.props_length : 0;
+    struct tree_node *node = node_new(record, props);
+    if (!node)
+        return t->failed = -ENOMEM;
+    if (group_set_tree(t, record->id, node))
+        return t->failed;
+    if (versions_tree(txn_versions(t), record->version) != record->id && group_versions_own(t))
+        versions_name(group_versions_own(t), record->version, record->id);
+    if (with_props)
+        write_props(t, node, before);
+    snprintf(key, sizeof(key), "tree/%08x", record->id);
+    return meta_system_put(t, key, value, tree_encode(record, value));
+}
+
+int tree_put(struct meta_txn *t, const struct tree_record *record, const char *props)
+{
+    return put_tree(t, record, props, true);
+}
+
+int tree_put_record(struct meta_txn *t, const struct tree_node *node, const struct tree_record *record)
+{
+    return put_tree(t, record, node->props, false);
 }
 
 static void remove_tree(struct meta_txn *t, const struct tree_node *node)
 {
     char key[64];
-    for (unsigned i = 0; i < pieces_of(node->props_length); i++) {
+    for (unsigned i = 0; i < pieces_of(node->record.props_length); i++) {
         props_key(key, node->tree.id, i);
         meta_system_put(t, key, NULL, 0);
     }
@@ -223,7 +242,7 @@ static int load_tree(struct meta_txn *t, const uint8_t *value, size_t length, st
     uint8_t bytes[RECORD_MAX];
     char key[64];
     int error = tree_decode(value, length, &record);
-    if (error || record.props_length > PROPS_PIECES_MOST * PROPS_PIECE)
+    if (error || record.props_length > PROPS_MOST)
         return SL_ECORRUPT;
     char *props = malloc(record.props_length + (size_t)1);
     if (!props)
@@ -282,7 +301,7 @@ static int load_versions(struct meta_txn *t, struct versions **out)
             }
             links = grown;
         }
-        links[count++] = (struct version_link){strtoull(key + strlen("version/"), NULL, 16), record.parent};
+        links[count++] = (struct version_link){strtoull(key + strlen("version/"), NULL, 16), record.parent, 0};
     }
     if (error == -ENOENT) {
         *out = versions_build(links, count);
@@ -292,6 +311,13 @@ static int load_versions(struct meta_txn *t, struct versions **out)
     return error;
 }
 
+static void name_versions(struct versions *versions, struct tree_table *trees)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct tree_node *node = trees->buckets[i]; node; node = node->next)
+            versions_name(versions, node->tree.version, node->tree.id);
+}
+
 int trees_load(struct meta_txn *t, struct tree_table **trees, struct versions **versions)
 {
     *versions = NULL;
@@ -299,24 +325,33 @@ int trees_load(struct meta_txn *t, struct tree_table **trees, struct versions **
     int error = *trees ? load_trees(t, *trees) : -ENOMEM;
     if (!error)
         error = load_versions(t, versions);
-    if (error) {
-        tree_table_free(*trees);
-        *trees = NULL;
+    if (!error) {
+        name_versions(*versions, *trees);
+        return 0;
     }
+    tree_table_free(*trees);
+    *trees = NULL;
     return error;
 }
 
 /* ---- changes ---- */
 
-uint64_t version_new(struct meta_txn *t, uint64_t parent)
+void version_key(char key[64], uint64_t version)
+{
+    snprintf(key, 64, "version/%016llx", (unsigned long long)version);
+}
+
+uint64_t version_new(struct meta_txn *t, uint64_t parent, uint32_t tree)
 {
     uint8_t value[RECORD_MAX];
     char key[64];
     uint64_t version = ++group_counters(t->group)->version;
     struct version_record record = {.parent = parent};
-    snprintf(key, sizeof(key), "version/%016llx", (unsigned long long)version);
+    struct versions *versions = group_versions_own(t);
+    version_key(key, version);
     meta_system_put(t, key, value, version_encode(&record, value));
-    group_set_versions(t, versions_with(txn_versions(t), version, parent));
+    if (versions && versions_add(versions, version, parent, tree))
+        t->failed = -ENOMEM;
     return version;
 }
 
@@ -348,22 +383,14 @@ static struct inode new_directory(struct meta_txn *t, uint64_t ino, const struct
     };
 }
 
-static bool fsid_is_used(struct meta *m, uint64_t fsid)
+/* A tree's number is its own, and so is what ends in it. */
+uint64_t tree_new_fsid(uint32_t id)
 {
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (const struct tree_node *node = m->trees->buckets[i]; node; node = node->next)
-            if (node->tree.fsid == fsid)
-                return true;
-    return false;
-}
-
-static uint64_t new_fsid(struct meta *m)
-{
-    uint64_t fsid;
+    uint32_t high;
     do
-        randombytes_buf(&fsid, sizeof(fsid));
-    while (fsid < FSID_LEAST || fsid_is_used(m, fsid));
-    return fsid;
+        high = randombytes_random();
+    while (high == 0);
+    return (uint64_t)high << 32 | id;
 }
 
 static int create_apply(struct mutation *m, struct meta_txn *t)
@@ -375,18 +402,16 @@ static int create_apply(struct mutation *m, struct meta_txn *t)
         .id = (uint32_t)++group_counters(t->group)->tree,
         .root = meta_next_ino(t),
         .orphans = meta_next_ino(t),
-        .fsid = new_fsid(meta_of(t)),
         .size_limit = c->size_limit,
         .props_length = (uint32_t)c->props_length,
+        .created = t->now,
+        .listed = t->now,
     };
-    record.version = version_new(t, 0);
-    struct tree_node *node = node_new(&record, c->props);
-    if (!node)
-        return t->failed = -ENOMEM;
+    record.fsid = tree_new_fsid(record.id);
+    record.version = version_new(t, 0, record.id);
     c->id = record.id;
-    if (group_set_tree(t, c->id, node))
+    if (tree_put(t, &record, c->props))
         return t->failed;
-    write_tree(t, node, 0);
     struct inode root = new_directory(t, record.root, c, c->mode);
     struct inode orphans = new_directory(t, record.orphans, c, 0);
     meta_put_inode(t, c->id, &root);
@@ -394,43 +419,42 @@ static int create_apply(struct mutation *m, struct meta_txn *t)
     return t->failed;
 }
 
-static const struct tree_node *present(struct meta_txn *t, uint32_t id)
+int tree_listed(struct meta_txn *t, uint32_t volume)
 {
-    const struct tree_node *node;
-    return group_tree(t->group, id, &node) ? node : tree_table_find(meta_of(t)->trees, id);
+    const struct tree_node *node = tree_present(t, volume);
+    if (!node) /* it went before its snapshots did */
+        return t->failed;
+    struct tree_record record = node->record;
+    record.listed_change = meta_next_change(t);
+    record.listed = time_after(record.listed, t->now);
+    return tree_put_record(t, node, &record);
 }
 
 static int update_apply(struct mutation *m, struct meta_txn *t)
 {
     struct tree_change *c = (struct tree_change *)m;
-    const struct tree_node *old = present(t, c->id);
+    const struct tree_node *old = tree_present(t, c->id);
     if (!old)
         return -ESTALE;
-    struct tree_record record = record_of(old);
+    struct tree_record record = old->record;
     record.size_limit = c->size_limit;
     record.props_length = (uint32_t)c->props_length;
-    struct tree_node *node = node_new(&record, c->props);
-    if (!node)
-        return -ENOMEM;
-    size_t before = old->props_length;
-    if (group_set_tree(t, c->id, node))
+    if (tree_put(t, &record, c->props))
         return t->failed;
-    write_tree(t, node, before);
-    return t->failed;
+    return record.parent ? tree_listed(t, record.parent) : 0;
 }
 
 static int delete_apply(struct mutation *m, struct meta_txn *t)
 {
     struct tree_change *c = (struct tree_change *)m;
-    const struct tree_node *node = present(t, c->id);
+    const struct tree_node *node = tree_present(t, c->id);
     if (!node)
         return -ESTALE;
-    char key[64];
-    snprintf(key, sizeof(key), "drop/%016llx", (unsigned long long)node->tree.version);
-    meta_system_put(t, key, &c->id, sizeof(c->id));
+    uint32_t parent = node->record.parent;
+    version_unname(t, node->tree.version);
     remove_tree(t, node);
     group_set_tree(t, c->id, NULL);
-    return t->failed;
+    return parent ? tree_listed(t, parent) : t->failed;
 }
 
 int tree_create(struct store *s, const char *props, size_t props_length, uint64_t size_limit, uint32_t uid,
@@ -443,7 +467,7 @@ int tree_create(struct store *s, const char *props, size_t props_length, uint64_
                             .uid = uid,
                             .gid = gid,
                             .mode = mode};
-    if (props_length > (size_t)PROPS_PIECES_MOST * PROPS_PIECE)
+    if (props_length > PROPS_MOST)
         return -EINVAL;
     int error = writer_run(local_of(s), &c.m);
     *id = c.id;
@@ -457,7 +481,7 @@ int tree_update(struct store *s, uint32_t id, const char *props, size_t props_le
                             .props = props,
                             .props_length = props_length,
                             .size_limit = size_limit};
-    if (props_length > (size_t)PROPS_PIECES_MOST * PROPS_PIECE)
+    if (props_length > PROPS_MOST)
         return -EINVAL;
     return writer_run(local_of(s), &c.m);
 }
@@ -465,41 +489,72 @@ int tree_update(struct store *s, uint32_t id, const char *props, size_t props_le
 int tree_delete(struct store *s, uint32_t id)
 {
     struct tree_change c = {.m.apply = delete_apply, .id = id};
-    int error = writer_run(local_of(s), &c.m);
-    if (!error)
-        reaper_tree(local_of(s), id);
-    return error;
+    return writer_run(local_of(s), &c.m);
 }
 
 /* ---- listing ---- */
 
-static int tree_show(struct store *s, const struct tree_node *node, int (*each)(void *, const struct store_tree *),
-                     void *arg)
-{
-    struct store_tree tree = {
-        .id = node->tree.id,
-        .fsid = node->tree.fsid,
-        .size_limit = node->tree.size_limit,
-        .root = {.tree = node->tree.id, .generation = ROOT_GENERATION, .ino = node->tree.root},
-        .props = node->props,
-        .props_length = node->props_length,
-    };
-    int error = local_usage(s, tree.id, &tree.usage);
-    if (error && error != -ESTALE)
-        return error;
-    return each(arg, &tree);
-}
-
 int tree_each(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg)
 {
     int error = 0;
+    struct usage_pool pool;
+    usage_pool(local_of(s), &pool);
     rcu_read_lock();
     struct tree_table *table = rcu_dereference(local_of(s)->meta->trees);
     for (size_t i = 0; i < BUCKETS && !error; i++) {
         const struct tree_node *node = rcu_dereference(table->buckets[i]);
-        for (; node && !error; node = rcu_dereference(node->next))
-            error = tree_show(s, node, each, arg);
+        for (; node && !error; node = rcu_dereference(node->next)) {
+            struct store_tree tree = {
+                .id = node->tree.id,
+                .parent = node->record.parent,
+                .origin = node->record.origin,
+                .number = node->tree.number,
+                .fsid = node->tree.fsid,
+                .size_limit = node->tree.size_limit,
+                .root = {.tree = node->tree.id, .generation = ROOT_GENERATION, .ino = node->tree.root},
+                .props = node->props,
+                .props_length = node->record.props_length,
+            };
+            usage_of_tree(&node->tree, &pool, &tree.usage);
+            error = each(arg, &tree);
+        }
     }
     rcu_read_unlock();
     return error;
+}
+
+uint32_t trees_next_volume(struct local *l, uint32_t after)
+{
+    uint32_t found = 0;
+    rcu_read_lock();
+    struct tree_table *table = rcu_dereference(l->meta->trees);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        const struct tree_node *node = rcu_dereference(table->buckets[i]);
+        for (; node; node = rcu_dereference(node->next))
+            if (node->tree.id > after && !node->record.parent && (found == 0 || node->tree.id < found))
+                found = node->tree.id;
+    }
+    rcu_read_unlock();
+    return found;
+}
+
+bool trees_have_number(struct meta_txn *t, uint32_t volume, uint32_t number)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct tree_node *node = meta_of(t)->trees->buckets[i]; node; node = node->next)
+            if (node->record.parent == volume && node->tree.number == number)
+                return true;
+    return false;
+}
+
+int trees_snapshots_changed(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when)
+{
+    rcu_read_lock();
+    const struct tree_node *node = tree_table_find(rcu_dereference(local_of(s)->meta->trees), volume);
+    if (node) {
+        *change = node->record.listed_change;
+        *when = node->record.listed;
+    }
+    rcu_read_unlock();
+    return node ? 0 : -ESTALE;
 }

@@ -210,16 +210,35 @@ static void no_bytes_crash_a_decoder(void **state)
 static void system_records_come_back(void **state)
 {
     uint8_t bytes[RECORD_MAX];
-    struct tree_record tree = {1, 2, 3, 4, 5, 6, 7, true}, tree_back = {0};
+    struct tree_record tree = {.version = 1,
+                               .root = 2,
+                               .orphans = 3,
+                               .fsid = 4,
+                               .size_limit = 5,
+                               .id = 6,
+                               .props_length = 7,
+                               .parent = 8,
+                               .origin = 9,
+                               .number = 10,
+                               .read_only = true,
+                               .listed_change = 11,
+                               .restored_change = 12,
+                               .created = {13, 14},
+                               .listed = {15, 16},
+                               .restored = {17, 18}};
+    struct tree_record tree_back = {0};
     struct usage_record usage = {8, 9}, usage_back;
-    struct version_record version = {10}, version_back;
+    struct version_record version = {10, 11}, version_back;
     struct counters counters = {11, 12, 13, 14, 15, 16}, counters_back;
     assert_int_equal(tree_decode(bytes, tree_encode(&tree, bytes), &tree_back), 0);
     assert_true(tree_back.version == 1 && tree_back.props_length == 7 && tree_back.read_only);
+    assert_true(tree_back.parent == 8 && tree_back.origin == 9 && tree_back.number == 10);
+    assert_true(tree_back.restored_change == 12 && tree_back.restored.nanoseconds == 18);
+    assert_true(tree_back.listed_change == 11 && tree_back.created.seconds == 13 && tree_back.listed.seconds == 15);
     assert_int_equal(usage_decode(bytes, usage_encode(&usage, bytes), &usage_back), 0);
     assert_memory_equal(&usage, &usage_back, sizeof(usage));
     assert_int_equal(version_decode(bytes, version_encode(&version, bytes), &version_back), 0);
-    assert_true(version_back.parent == 10);
+    assert_true(version_back.parent == 10 && version_back.touched == 11);
     assert_int_equal(counters_decode(bytes, counters_encode(&counters, bytes), &counters_back), 0);
     assert_memory_equal(&counters, &counters_back, sizeof(counters));
 }

@@ -102,27 +102,19 @@ static int put_number(struct meta_txn *t, void *arg)
     return s->number ? meta_set_entry(t, id, base_dir, &entry) : meta_del_entry(t, id, base_dir, entry.position);
 }
 
-static struct tree_node *node_copy(struct meta_txn *t, uint32_t id)
-{
-    const struct tree_node *old = tree_table_find(l->meta->trees, id);
-    struct tree_node *node = calloc(1, sizeof(*node));
-    node->tree.id = id;
-    node->tree.version = old->tree.version;
-    return node;
-}
-
 /* A snapshot: a new tree has the version, the old one goes on in a child; a clone: a new tree in a child of it. */
 static int branch(struct meta_txn *t, void *arg)
 {
     struct step *s = arg;
-    struct tree_node *from = node_copy(t, model[s->from].id), *made = node_copy(t, model[s->from].id);
-    made->tree.id = model[s->tree].id = (uint32_t)++group_counters(t->group)->tree;
+    struct tree_record from = tree_present(t, model[s->from].id)->record, made = from;
+    made.id = model[s->tree].id = (uint32_t)++group_counters(t->group)->tree;
+    made.props_length = from.props_length = 0;
     if (model[s->from].read_only)
-        made->tree.version = version_new(t, from->tree.version);
+        made.version = version_new(t, from.version, made.id);
     else
-        from->tree.version = version_new(t, from->tree.version);
-    group_set_tree(t, from->tree.id, from);
-    return group_set_tree(t, made->tree.id, made);
+        from.version = version_new(t, from.version, from.id);
+    tree_put(t, &from, "");
+    return tree_put(t, &made, "");
 }
 
 static uint64_t number_of(const struct chunk_map *map)
