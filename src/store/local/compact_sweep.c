@@ -45,8 +45,8 @@ static int add_owner(void *arg, const struct store_tree *tree)
 {
     struct sweep *s = arg;
     struct tree known;
-    if (meta_tree(s->local, tree->id, &known))
-        return 0;
+    if (tree->parent || meta_tree(s->local, tree->id, &known))
+        return 0; /* what a snapshot has, others may see too */
     if (s->owner_count == s->owner_room) {
         unsigned room = s->owner_room ? s->owner_room * 2 : 16;
         struct owner *grown = realloc(s->owners, room * sizeof(*grown));
