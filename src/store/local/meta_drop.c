@@ -1,8 +1,8 @@
 /* Versions that nothing names any more.
  *
- * `system` says what is to be done: "drop/~VERSION" for a version to be looked at, with how far that has come (the newest
- * first: below those that go with all below them nothing has to be moved), and "again/VERSION/SERIAL" for a record of
- * such a version that one below has hidden.  A step takes up what it finds and goes on from the versions' tree as it is
+ * `system` says what is to be done: "drop/~VERSION" for a version to be looked at, with how far that has come (newest
+ * first: of those that go with all below them nothing has to be moved), and "again/VERSION/SERIAL" for a record of such
+ * a version that one below has hidden.  A step takes up what it finds and goes on from the versions' tree as it is
  * now, so that nothing has to be remembered of how it was.
  *
  * Between any two steps every version that something names sees what it should: a record is removed when nobody sees

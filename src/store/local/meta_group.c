@@ -198,8 +198,8 @@ static void publish_notes(struct meta *m, const struct group *g, enum note_kind 
             publish_note(m, g, &notes[i]);
 }
 
-/* Readers find records by the tree's version and the versions' ancestry: both must be those of their transaction.  Those
- * that are older than this group are waited for, and newer ones wait until it is published. */
+/* Readers find records by the tree's version and the versions' ancestry: both must be those of their transaction.
+ * Those that are older than this group are waited for, and newer ones wait until it is published. */
 static void publish_versions(struct meta *m, struct group *g)
 {
     struct versions *old = m->versions;

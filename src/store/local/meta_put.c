@@ -212,8 +212,8 @@ static void other_holds(struct meta_txn *t, place_t place, uint32_t blocks)
     /* Another version's record, which goes on doing so. */
 }
 
-/* From the places in the record that was seen to those in the new one.  Where that was another version's, what both name
- * has one holder more. */
+/* From the places in the record that was seen to those in the new one.  Where that was another version's, what both
+ * name has one holder more. */
 static void change_places(struct meta_txn *t, uint32_t tree, const place_t before[CHUNK_BLOCKS],
                           const place_t after[CHUNK_BLOCKS], bool own, int64_t *delta)
 {

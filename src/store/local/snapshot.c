@@ -1,6 +1,6 @@
-/* Snapshots, clones and restores (contracts in sluice/store.h): a few records each, whatever the volume holds.  A volume's
- * live version becomes the snapshot's, and the volume goes on in a new child of it; a clone, or a volume that is restored,
- * goes on in a new child of the snapshot's version. */
+/* Snapshots, clones and restores (contracts in sluice/store.h): a few records each, whatever the volume holds.  A
+ * volume's live version becomes the snapshot's, and the volume goes on in a new child of it; a clone, or a volume that
+ * is restored, goes on in a new child of the snapshot's version. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -43,8 +43,8 @@ uint64_t versions_below(const struct versions *vs, uint64_t v, uint64_t limit);
 /* The least version that is greater than `after`; 0: none. */
 uint64_t versions_next(const struct versions *vs, uint64_t after);
 
-/* The children of a version, ascending: valid until the next change.  For one thread at a time, the writer: the first call
- * after a change goes through all versions.  Returns how many, or -ENOMEM. */
+/* The children of a version, ascending: valid until the next change.  For one thread at a time, the writer: the first
+ * call after a change goes through all versions.  Returns how many, or -ENOMEM. */
 long versions_children(struct versions *vs, uint64_t version, const uint64_t **children);
 
 #endif
