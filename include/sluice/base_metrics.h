@@ -25,6 +25,9 @@
     X(cache_hits, "4 KiB blocks found in RAM") \
     X(cache_misses, "4 KiB blocks not found in RAM") \
     X(cache_evictions, "frames given to other data") \
+    X(readahead_bytes, "bytes loaded ahead of readers") \
+    X(readahead_used_bytes, "of these, bytes that were then read") \
+    X(readahead_unused_bytes, "of these, bytes given to other data without having been read") \
     X(crc_errors, "blocks that did not match their CRC") \
     X(meta_reads, "LMDB read transactions") \
     X(table_hits, "inodes and chunk maps found in RAM") \

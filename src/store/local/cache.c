@@ -91,7 +91,8 @@ static void count_use(struct part *p, struct frame *f)
     uint32_t age = atomic_load_explicit(&p->clock, memory_order_relaxed) -
                    atomic_load_explicit(&f->stamp, memory_order_relaxed);
     uint8_t freq = atomic_load_explicit(&f->freq, memory_order_relaxed);
-    if (freq < FREQ_MOST && age > atomic_load_explicit(&p->recent, memory_order_relaxed))
+    if (freq < FREQ_MOST && age > atomic_load_explicit(&p->recent, memory_order_relaxed) &&
+        !atomic_load_explicit(&f->ahead, memory_order_relaxed)) /* else it is the first use */
         atomic_store_explicit(&f->freq, freq + 1, memory_order_relaxed);
 }
 
@@ -242,6 +243,31 @@ void cache_wait(struct cache *c, struct frame *f, uint16_t mask)
         spin_give(&c->waits[list].spin);
         coro_wait();
     }
+}
+
+void cache_mark_ahead(struct cache *c, struct frame *f, uint16_t mask)
+{
+    uint16_t before = atomic_fetch_or(&f->ahead, mask);
+    atomic_fetch_add(&c->ahead_blocks, __builtin_popcount(mask & ~before));
+}
+
+unsigned cache_use_ahead(struct cache *c, struct frame *f, place_t place, unsigned count)
+{
+    if (!atomic_load_explicit(&f->ahead, memory_order_relaxed))
+        return 0;
+    uint16_t mask = frame_mask(c, f, place, count);
+    unsigned used = (unsigned)__builtin_popcount(atomic_fetch_and(&f->ahead, (uint16_t)~mask) & mask);
+    if (used) {
+        atomic_fetch_sub(&c->ahead_blocks, used);
+        metric_add(METRIC_readahead_used_bytes, (uint64_t)used * BLOCK);
+    }
+    return used;
+}
+
+uint64_t cache_ahead_bytes(struct cache *c)
+{
+    int64_t blocks = atomic_load_explicit(&c->ahead_blocks, memory_order_relaxed);
+    return blocks > 0 ? (uint64_t)blocks * BLOCK : 0;
 }
 
 void cache_publish(struct frame *f, uint16_t mask)

@@ -56,6 +56,12 @@ uint16_t cache_claim(struct cache *c, struct frame *f, uint16_t mask);
 void cache_loaded(struct cache *c, struct frame *f, uint16_t claimed, uint16_t good);
 /* Coroutine: returns when none of `mask` is being read by anybody. */
 void cache_wait(struct cache *c, struct frame *f, uint16_t mask);
+/* Blocks that were loaded before anybody asked for them are marked, before cache_loaded(), until their first use, so
+ * that it shows how much of them was of use: use() takes the marks of [place, place + count) off and returns how many
+ * there were.  How much is marked and waits for its use. */
+void cache_mark_ahead(struct cache *c, struct frame *f, uint16_t mask);
+unsigned cache_use_ahead(struct cache *c, struct frame *f, place_t place, unsigned count);
+uint64_t cache_ahead_bytes(struct cache *c);
 /* After publication of a write: these blocks are valid. */
 void cache_publish(struct frame *f, uint16_t mask);
 

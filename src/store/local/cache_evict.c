@@ -111,6 +111,17 @@ static uint32_t *ghost_of(struct part *p, uint64_t key, uint32_t *print)
     return &p->ghosts[(hash >> 32) & p->ghost_mask];
 }
 
+/* What was loaded ahead and goes without having been used. */
+static void forget_ahead(struct cache *c, struct frame *f)
+{
+    unsigned blocks = (unsigned)__builtin_popcount(atomic_load_explicit(&f->ahead, memory_order_relaxed));
+    if (!blocks)
+        return;
+    atomic_store(&f->ahead, 0);
+    atomic_fetch_sub(&c->ahead_blocks, blocks);
+    metric_add(METRIC_readahead_unused_bytes, (uint64_t)blocks * STORE_BLOCK);
+}
+
 /* Takes the frame out of everything.  False: somebody reads it. */
 static bool kill_frame(struct cache *c, struct part *p, struct frame *f)
 {
@@ -124,6 +135,7 @@ static bool kill_frame(struct cache *c, struct part *p, struct frame *f)
     }
     atomic_store(&f->key, 0);
     atomic_store(&f->valid, 0);
+    forget_ahead(c, f);
     list_leave(c, p, f);
     p->used_blocks -= is_small(c, f) ? 1 : FRAME_BLOCKS;
     metric_add(METRIC_cache_evictions, 1);

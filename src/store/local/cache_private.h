@@ -25,6 +25,7 @@ struct frame {
     uint32_t older, newer;  /* the part's lists */
     _Atomic uint32_t stamp; /* the part's clock when it came into its list */
     _Atomic uint16_t valid, loading;
+    _Atomic uint16_t ahead; /* loaded before anybody asked, and not used yet */
     _Atomic uint8_t freq;
     uint8_t where;
 };
@@ -79,6 +80,7 @@ struct cache {
         _Alignas(64) int spin;
         struct waiter *first;
     } waits[CACHE_WAIT_LISTS];
+    _Alignas(64) _Atomic int64_t ahead_blocks;
     pthread_t toucher;
     bool touching;
     atomic_bool stopping;

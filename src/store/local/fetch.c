@@ -9,8 +9,9 @@
 enum {
     BLOCK = STORE_BLOCK,
     LARGE_FROM = 8,   /* blocks of one frame that are worth a large one */
-    READ_BLOCKS = 64, /* of one read of the device */
+    READ_BLOCKS = 256, /* of one read of the device */
     TRIES = 16,
+    PIECES_WITHIN = 20, /* of a load: without memory from the heap; a READ of 1 MiB in large frames has 17 */
 };
 
 struct piece { /* neighbouring blocks of one fetch that we read */
@@ -23,7 +24,11 @@ struct reads {
     struct piece *pieces;
     struct iovec *iov; /* one for each piece */
     struct seg_read_op *ops;
-    unsigned count, room, op_count;
+    unsigned count, op_count;
+    void *memory; /* NULL: they are these */
+    struct piece pieces_within[PIECES_WITHIN];
+    struct iovec iov_within[PIECES_WITHIN];
+    struct seg_read_op ops_within[PIECES_WITHIN];
 };
 
 uint32_t block_crc(const uint8_t *block)
@@ -33,11 +38,18 @@ uint32_t block_crc(const uint8_t *block)
 
 static struct fetch *append(struct fetch_list *list)
 {
+    if (!list->at) {
+        list->at = list->within;
+        list->room = FETCH_WITHIN;
+    }
     if (list->count == list->room) {
-        unsigned room = list->room ? list->room * 2 : 32;
-        struct fetch *grown = realloc(list->at, room * sizeof(*grown));
+        bool within = list->at == list->within;
+        unsigned room = within ? 32 : list->room * 2;
+        struct fetch *grown = realloc(within ? NULL : list->at, room * sizeof(*grown));
         if (!grown)
             return NULL;
+        if (within)
+            memcpy(grown, list->within, sizeof(list->within));
         list->at = grown;
         list->room = room;
     }
@@ -68,6 +80,8 @@ int fetch_add(struct local *l, struct fetch_list *list, place_t place, unsigned 
             return -ENOMEM;
         *f = (struct fetch){.place = place, .crc = crc};
         place_frame(l->cache, list->class, f, most < count ? most : count);
+        if (!f->frame && list->ahead)
+            return -ENOMEM; /* memory of its own would not be found by who reads it later */
         f->data = f->frame ? frame_data(l->cache, f->frame, place)
                            : aligned_alloc(BLOCK, (size_t)f->count * BLOCK);
         if (!f->data)
@@ -172,43 +186,61 @@ static void check(struct local *l, const struct piece *p)
     }
 }
 
-static int reads_room(struct reads *r, unsigned blocks)
+static int reads_room(struct reads *r, unsigned pieces)
 {
+    r->count = r->op_count = 0;
+    r->memory = NULL;
+    r->pieces = r->pieces_within;
+    r->iov = r->iov_within;
+    r->ops = r->ops_within;
+    if (pieces <= PIECES_WITHIN)
+        return 0;
     /* One allocation: three arrays behind each other, the strictest alignment first. */
-    size_t ops = blocks * sizeof(*r->ops), pieces = blocks * sizeof(*r->pieces);
-    uint8_t *memory = malloc(ops + pieces + blocks * sizeof(*r->iov));
+    size_t ops = pieces * sizeof(*r->ops), first = ops + pieces * sizeof(*r->pieces);
+    uint8_t *memory = malloc(first + pieces * sizeof(*r->iov));
     if (!memory)
         return -ENOMEM;
+    r->memory = memory;
     r->ops = (struct seg_read_op *)memory;
     r->pieces = (struct piece *)(memory + ops);
-    r->iov = (struct iovec *)(memory + ops + pieces);
+    r->iov = (struct iovec *)(memory + first);
     return 0;
 }
 
-/* Reads what of [at, at + count) nobody else is reading. */
-static int load(struct local *l, struct fetch *at, unsigned count)
+static void give_claims_back(struct local *l, struct fetch *at, unsigned count, bool ahead)
 {
-    unsigned blocks = 0;
-    struct reads r = {0};
+    for (unsigned i = 0; i < count; i++) {
+        struct fetch *f = &at[i];
+        if (!f->frame || !f->claimed)
+            continue;
+        if (ahead && f->good)
+            cache_mark_ahead(l->cache, f->frame, f->good);
+        cache_loaded(l->cache, f->frame, f->claimed, f->good);
+    }
+}
+
+/* Reads what of [at, at + count) nobody else is reading. */
+static int load(struct local *l, struct fetch *at, unsigned count, bool ahead)
+{
+    unsigned blocks = 0, pieces = 0;
+    struct reads r;
     for (unsigned i = 0; i < count; i++) {
         claim(l, &at[i]);
         blocks += (unsigned)__builtin_popcount(at[i].claimed);
+        pieces += (unsigned)__builtin_popcount(at[i].claimed & ~((unsigned)at[i].claimed << 1));
     }
     if (!blocks)
         return 0;
-    int error = reads_room(&r, blocks);
+    int error = reads_room(&r, pieces);
     for (unsigned i = 0; !error && i < count; i++)
         collect(l, &r, &at[i]);
     if (!error)
         read_all(l, &r);
     for (unsigned i = 0; i < r.count; i++)
         check(l, &r.pieces[i]);
-    for (unsigned i = 0; i < count; i++) {
-        if (at[i].frame && at[i].claimed)
-            cache_loaded(l->cache, at[i].frame, at[i].claimed, at[i].good);
-    }
-    free(r.ops);
-    metric_add(METRIC_cache_misses, blocks);
+    give_claims_back(l, at, count, ahead);
+    free(r.memory);
+    metric_add(ahead ? METRIC_readahead_bytes : METRIC_cache_misses, ahead ? (uint64_t)blocks * BLOCK : blocks);
     return error;
 }
 
@@ -222,7 +254,7 @@ static int await(struct local *l, struct fetch *f)
         if (tries == TRIES)
             return f->result = -EIO;
         cache_wait(l->cache, f->frame, mask);
-        int error = load(l, f, 1);
+        int error = load(l, f, 1, false);
         if (error)
             return f->result = error;
     }
@@ -231,7 +263,7 @@ static int await(struct local *l, struct fetch *f)
 
 int fetch_run(struct local *l, struct fetch_list *list)
 {
-    int error = load(l, list->at, list->count);
+    int error = load(l, list->at, list->count, list->ahead);
     if (error)
         return error;
     for (unsigned i = 0; i < list->count; i++) {
@@ -251,8 +283,10 @@ void fetch_clear(struct fetch_list *list)
         else
             free(f->data);
     }
-    free(list->at);
-    *list = (struct fetch_list){.class = list->class};
+    if (list->at != list->within)
+        free(list->at);
+    list->at = NULL;
+    list->count = list->room = 0;
 }
 
 int fetch_block(struct local *l, uint32_t tree, place_t place, uint32_t crc, uint8_t *to)

@@ -15,10 +15,14 @@ struct fetch { /* blocks that lie together in one frame, or in memory of their o
     int result; /* 0; -EIO; SL_ECORRUPT: not what the CRC says, or the segment is gone */
 };
 
-struct fetch_list {
+enum { FETCH_WITHIN = 4 }; /* of a list: without memory of its own */
+
+struct fetch_list { /* begins as zeroes and its class; points into itself, so never copy it */
     struct cache_class *class; /* for whom */
     struct fetch *at;
     unsigned count, room;
+    bool ahead; /* nobody has asked for it: what is loaded is marked (cache_mark_ahead) */
+    struct fetch within[FETCH_WITHIN];
 };
 
 /* Adds blocks [place, place + count) to what shall be fetched; crc stays until fetch_run() has returned.  -ENOMEM. */

@@ -8,6 +8,7 @@
 #include "store/local/data.h"
 #include "store/local/ops.h"
 #include "store/local/pool.h"
+#include "store/local/readahead.h"
 #include "store/local/reaper.h"
 #include "store/local/seg.h"
 
@@ -58,6 +59,7 @@ static void local_close(struct store *s)
     if (l->reaper)
         reaper_stop(l);
     writer_stop(l);
+    readahead_close(l);
     if (l->cache)
         cache_close(l);
     seg_close(l);
@@ -123,6 +125,9 @@ static int open_steps(struct local *l, char why[256])
     error = cache_open(l, why);
     if (error)
         return step(error, "making the cache", why);
+    error = readahead_open(l);
+    if (error)
+        return step(error, "starting read-ahead", why);
     error = writer_start(l);
     if (error)
         return step(error, "starting the writer", why);

@@ -23,6 +23,7 @@ struct writer;
 struct seg_store;
 struct cache;
 struct reaper;
+struct readahead;
 struct rtable;
 
 struct local {
@@ -37,6 +38,7 @@ struct local {
     struct seg_store *segs;
     struct cache *cache;
     struct reaper *reaper;
+    struct readahead *readahead;
     atomic_bool frozen; /* no changes: SL_EFROZEN; set by the writer, cleared by its probe */
     atomic_bool stopping;
 };

@@ -6,6 +6,7 @@
 #include "store/local/data_private.h"
 #include "store/local/fetch.h"
 #include "store/local/ops.h"
+#include "store/local/readahead.h"
 
 enum { BLOCK = STORE_BLOCK, MOVED_TRIES = 16 };
 
@@ -16,6 +17,7 @@ struct read {
     struct inode *inode;
     uint64_t offset, end;
     struct slice_list *data;
+    unsigned ahead; /* blocks that had been loaded ahead */
 };
 
 /* The part of a read that lies in one chunk, in bytes from the chunk's start. */
@@ -74,6 +76,7 @@ static int add_frames(struct read *r, place_t place, unsigned blocks, uint32_t s
             cache_find(r->l->cache, r->class, place, most < blocks ? most : blocks, &frame);
         if (!found)
             return SL_EWAIT;
+        r->ahead += cache_use_ahead(r->l->cache, frame, place, found);
         uint32_t bytes = found * BLOCK - skip;
         if (bytes > length)
             bytes = length;
@@ -211,6 +214,8 @@ static int slow_slices(struct slow *s)
             if (place) {
                 uint32_t have = f->count * BLOCK - at % BLOCK;
                 length = have < length ? have : length;
+                if (f->frame)
+                    cache_use_ahead(s->r->l->cache, f->frame, f->place, f->count);
                 error = hand_out(s, f++, at % BLOCK, length);
             } else {
                 error = slices_add_zero(s->r->data, length);
@@ -251,17 +256,22 @@ static int slow_judge(struct slow *s)
     return 0;
 }
 
+static void note_read(const struct read *r)
+{
+    readahead_note(r->l, r->o, r->inode, r->offset, r->end);
+}
+
 static int read_slow(struct read *r)
 {
-    struct slow *s = malloc(sizeof(*s));
+    struct slow slow, *s = &slow; /* some 7 KB; as much is touched as the READ has chunks */
     int error;
-    if (!s)
-        return -ENOMEM;
     s->r = r;
     s->look_again = false;
     s->list = (struct fetch_list){.class = r->class};
     for (unsigned tries = 0;; tries++) {
         error = slow_plan(s);
+        if (!error && tries == 0)
+            note_read(r);
         if (!error)
             error = fetch_run(r->l, &s->list);
         if (error != SL_ECORRUPT)
@@ -275,7 +285,6 @@ static int read_slow(struct read *r)
     if (!error)
         error = slow_slices(s);
     fetch_clear(&s->list);
-    free(s);
     return error;
 }
 
@@ -379,6 +388,8 @@ int data_read(struct store *s, const struct store_cred *c, const struct store_ob
         }
     } else {
         metric_add(METRIC_cache_hits, (r.end - r.offset + BLOCK - 1) / BLOCK);
+        if (r.ahead)
+            note_read(&r);
     }
     if (error)
         return error;
