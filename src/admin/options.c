@@ -36,10 +36,12 @@ const struct config_option options_table[] = {
 
     {"memory", "cache", CONFIG_SIZE, "0", "RAM for file data; 0 is a quarter of this machine's", "SIZE",
      FIELD(cache)},
-    {"memory", "inode-entries", CONFIG_COUNT, "262144", "Inodes kept decoded in RAM", "N",
-     FIELD(inode_entries), .least = 1024},
-    {"memory", "name-entries", CONFIG_COUNT, "262144", "Names kept in RAM, with those found not to be there", "N",
-     FIELD(name_entries), .least = 1024},
+    {"memory", "inode-entries", CONFIG_COUNT, "0",
+     "Inodes kept decoded in RAM (some 300 bytes each); 0 is one for each 16K of this machine's", "N",
+     FIELD(inode_entries)},
+    {"memory", "name-entries", CONFIG_COUNT, "0",
+     "Names kept in RAM, with those found not to be there (some 150 bytes each); 0 is one for each 16K", "N",
+     FIELD(name_entries)},
     {"memory", "map-entries", CONFIG_COUNT, "262144", "Chunk maps kept decoded in RAM", "N",
      FIELD(map_entries), .least = 1024},
 
@@ -228,6 +230,8 @@ static int check(const struct options *o, struct config_error *error)
     return 0;
 }
 
+enum { RAM_A_ENTRY = 16384, ENTRIES_LEAST = 1024, ENTRIES_MOST = 1 << 30 }; /* of the tables of inodes and names */
+
 static uint64_t control_group_limit(void)
 {
     unsigned long long limit;
@@ -246,6 +250,17 @@ uint64_t options_ram(void)
     return limit < ram ? limit : ram;
 }
 
+static int fill_in_entries(unsigned *entries, const char *key, struct config_error *error)
+{
+    if (!*entries) {
+        uint64_t fitting = options_ram() / RAM_A_ENTRY;
+        *entries = (unsigned)(fitting < ENTRIES_MOST ? fitting : ENTRIES_MOST);
+        if (*entries < ENTRIES_LEAST)
+            *entries = ENTRIES_LEAST;
+    }
+    return *entries < ENTRIES_LEAST ? wrong(error, "%s: is too small; at least %d is right", key, ENTRIES_LEAST) : 0;
+}
+
 static int fill_in(struct options *o, struct config_error *error)
 {
     if (!o->cache) {
@@ -255,6 +270,11 @@ static int fill_in(struct options *o, struct config_error *error)
     }
     if (o->cache < 4 * MIB)
         return wrong(error, "cache: is too small; at least 4M is right");
+    int bad = fill_in_entries(&o->inode_entries, "inode-entries", error);
+    if (!bad)
+        bad = fill_in_entries(&o->name_entries, "name-entries", error);
+    if (bad)
+        return bad;
     char ram[32];
     if (o->cache > options_ram())
         return wrong(error, "cache: is more than the RAM there is, %s", size_format(options_ram(), ram));

@@ -49,6 +49,14 @@ struct inode {
 };
 
 int meta_inode(struct meta_txn *t, uint32_t tree, uint64_t ino, struct inode *out);
+/* Many inodes at once, of each what the tree's version sees or, from RAM, what has been published since.  `there` tells
+ * whether there is one.  Changes the order of `looks`. */
+struct inode_look {
+    uint64_t ino;
+    struct inode *inode;
+    bool there;
+};
+int meta_inodes(struct meta_txn *t, uint32_t tree, struct inode_look *looks, unsigned count);
 int meta_target(struct meta_txn *t, uint32_t tree, uint64_t ino, char *target, uint32_t *length);
 
 struct entry {

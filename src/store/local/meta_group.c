@@ -215,6 +215,7 @@ static void publish_versions(struct meta *m, struct group *g)
 bool group_publish(struct group *g)
 {
     struct meta *m = g->local->meta;
+    atomic_store(&m->publishing, g->txn_id);
     m->counters = g->counters;
     publish_versions(m, g);
     publish_notes(m, g, NOTE_CHUNK, NOTE_CHUNK);

@@ -30,6 +30,7 @@ struct meta {
     bool stuck;   /* the writer's: SIGBUS left one of its transactions in the middle of a call of LMDB */
     MDB_dbi dbi[DB_COUNT];
     size_t map_size;
+    _Atomic uint64_t publishing; /* id of the last transaction whose changes began to go into the tables */
     _Atomic uint64_t published;  /* id of the last transaction whose changes are in the tables */
     struct rtable *inodes, *chunks, *names;
     struct versions *versions;   /* RCU */

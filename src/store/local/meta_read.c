@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 #include <urcu.h>
 
@@ -243,6 +244,76 @@ int meta_get_inode(struct local *l, uint32_t tree, uint64_t ino, struct inode *o
         rtable_fill(table, &key, ticket, out, sizeof(*out));
     return error;
 }
+
+/* ---- many inodes: all that are in RAM together, then the others in the order of the database ---- */
+
+enum { LOOKS_TOGETHER = 16 };
+
+static void fetch_looks(struct rtable *table, struct inode_look *looks, unsigned count, uint32_t tree)
+{
+    for (unsigned i = 0; i < count; i++)
+        rtable_fetch_bucket(table, &(struct rtable_key){.ino = looks[i].ino, .tree = tree});
+    for (unsigned i = 0; i < count; i++)
+        rtable_fetch_item(table, &(struct rtable_key){.ino = looks[i].ino, .tree = tree});
+}
+
+/* Those that are not in RAM come to the front; how many they are. */
+static unsigned looks_from_ram(struct rtable *table, struct inode_look *looks, unsigned count, uint32_t tree)
+{
+    unsigned missing = 0;
+    for (unsigned i = 0; i < count; i++) {
+        size_t length;
+        struct inode_look look = looks[i];
+        if (i % LOOKS_TOGETHER == 0)
+            fetch_looks(table, looks + i, count - i < LOOKS_TOGETHER ? count - i : LOOKS_TOGETHER, tree);
+        const struct inode *known = rtable_get(table, &(struct rtable_key){.ino = look.ino, .tree = tree}, &length);
+        if (known) {
+            *look.inode = *known;
+            looks[i].there = true;
+        } else {
+            looks[i] = looks[missing];
+            looks[missing++] = look;
+        }
+    }
+    return missing;
+}
+
+/* What the transaction saw goes into the table unless a group newer than the transaction has begun to be published:
+ * with the ticket taken before, a group that begins after the look at `publishing` is met by rtable_fill_spare(). */
+static int look_up(struct meta_txn *t, uint32_t tree, struct inode_look *look)
+{
+    struct meta *m = meta_of(t);
+    const struct rtable_key key = {.ino = look->ino, .tree = tree};
+    uint64_t ticket = rtable_ticket(m->inodes, &key);
+    bool current = !t->write && atomic_load(&m->publishing) <= txn_id(txn_of(t));
+    int error = meta_inode(t, tree, look->ino, look->inode);
+    look->there = error == 0;
+    if (!error && current)
+        rtable_fill_spare(m->inodes, &key, ticket, look->inode, sizeof(*look->inode));
+    return error == -ESTALE ? 0 : error;
+}
+
+static int look_by_ino(const void *a, const void *b)
+{
+    uint64_t x = ((const struct inode_look *)a)->ino, y = ((const struct inode_look *)b)->ino;
+    return x < y ? -1 : x > y;
+}
+
+int meta_inodes(struct meta_txn *t, uint32_t tree, struct inode_look *looks, unsigned count)
+{
+    unsigned missing = looks_from_ram(meta_of(t)->inodes, looks, count, tree);
+    metric_add(METRIC_table_hits, count - missing);
+    metric_add(METRIC_table_misses, missing);
+    qsort(looks, missing, sizeof(*looks), look_by_ino);
+    for (unsigned i = 0; i < missing; i++) {
+        int error = look_up(t, tree, &looks[i]);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* ---- chunks ---- */
 
 /* 1: not known in RAM. */
 static int chunk_known(chunk_decode_fn *decode, struct rtable *table, const struct rtable_key *key,

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <urcu/compiler.h>
 
 #include "store/local/ops_private.h"
 
@@ -121,51 +122,44 @@ static int list_names(struct listing *d, bool *eof)
     }
 }
 
-/* ---- with attributes: gathered, then read in inode order ---- */
+/* ---- with attributes: names are gathered, then their inodes read together ---- */
 
 struct item {
     struct entry entry;
     struct inode inode;
-    bool there;
 };
 struct batch {
-    struct item *by_ino[BATCH_MOST];
     unsigned count;
     bool end;
+    bool there[BATCH_MOST]; /* not: the entry is still listed, but without attributes */
+    struct inode_look looks[BATCH_MOST];
     struct item items[BATCH_MOST];
 };
 
-static int by_ino(const void *a, const void *b)
-{
-    uint64_t x = (*(struct item *const *)a)->entry.ino, y = (*(struct item *const *)b)->entry.ino;
-    return x < y ? -1 : x > y;
-}
-
-static int batch_fill(struct listing *d, struct batch *b, unsigned most)
+static int batch_names(struct listing *d, struct batch *b, unsigned most)
 {
     uint64_t position = after(d);
     b->end = false;
     for (b->count = 0; b->count < most; b->count++) {
         struct item *item = &b->items[b->count];
         int rc = meta_entry_next(d->txn, d->tree.id, d->dir.ino, position, &item->entry);
-        if (rc == -ENOENT) {
-            b->end = true;
-            break;
-        }
+        b->end = rc == -ENOENT;
         if (rc)
-            return rc;
+            return b->end ? 0 : rc;
         position = item->entry.position;
-        b->by_ino[b->count] = item;
-    }
-    qsort(b->by_ino, b->count, sizeof(b->by_ino[0]), by_ino);
-    for (unsigned i = 0; i < b->count; i++) {
-        struct item *item = b->by_ino[i];
-        int rc = meta_inode(d->txn, d->tree.id, item->entry.ino, &item->inode);
-        if (rc && rc != -ESTALE)
-            return rc;
-        item->there = rc == 0; /* the entry is still listed: then without attributes */
+        b->looks[b->count] = (struct inode_look){.ino = item->entry.ino, .inode = &item->inode};
     }
     return 0;
+}
+
+static int batch_fill(struct listing *d, struct batch *b, unsigned most)
+{
+    int rc = batch_names(d, b, most);
+    if (!rc)
+        rc = meta_inodes(d->txn, d->tree.id, b->looks, b->count);
+    for (unsigned i = 0; i < b->count && !rc; i++)
+        b->there[caa_container_of(b->looks[i].inode, struct item, inode) - b->items] = b->looks[i].there;
+    return rc;
 }
 
 static bool batch_hand_out(struct listing *d, const struct batch *b)
@@ -177,10 +171,10 @@ static bool batch_hand_out(struct listing *d, const struct batch *b)
         struct store_object object = {
             .tree = d->tree.id, .generation = e->generation, .ino = e->ino};
         struct store_attr attr;
-        if (item->there)
+        if (b->there[i])
             attr_from_inode(&d->tree, &item->inode, &attr);
         if (!hand_out(d, name, e->position, &object, (enum store_type)e->type,
-                      item->there ? &attr : NULL))
+                      b->there[i] ? &attr : NULL))
             return false;
     }
     return true;

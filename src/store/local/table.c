@@ -237,6 +237,18 @@ void rtable_fill(struct rtable *t, const struct rtable_key *key, uint64_t ticket
     pthread_mutex_unlock(&s->lock);
 }
 
+void rtable_fill_spare(struct rtable *t, const struct rtable_key *key, uint64_t ticket, const void *value,
+                       size_t length)
+{
+    uint64_t h = hash(key);
+    struct shard *s = shard_of(t, h);
+    pthread_mutex_lock(&s->lock);
+    bool spare = s->count < s->count_most && s->bytes + size_of(length) <= s->bytes_most;
+    if (spare && atomic_load(&s->published) == ticket && !*find(s, h, key))
+        set(s, h, key, value, length);
+    pthread_mutex_unlock(&s->lock);
+}
+
 void rtable_publish(struct rtable *t, const struct rtable_key *key, const void *value, size_t length, int insert)
 {
     uint64_t h = hash(key);

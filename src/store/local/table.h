@@ -29,6 +29,10 @@ uint64_t rtable_ticket(struct rtable *t, const struct rtable_key *key);
 void rtable_fill(struct rtable *t, const struct rtable_key *key, uint64_t ticket, const void *value,
                  size_t length);
 
+/* The same for what is read in passing: only where nothing has to go for it. */
+void rtable_fill_spare(struct rtable *t, const struct rtable_key *key, uint64_t ticket, const void *value,
+                       size_t length);
+
 /* The writer, after a commit.  value NULL: forget the key.  A value goes in only where the key is known already or
  * `insert` is set. */
 void rtable_publish(struct rtable *t, const struct rtable_key *key, const void *value, size_t length,

@@ -97,6 +97,35 @@ static void a_fill_is_refused_when_something_was_published_since(void **state)
     rtable_free(t);
 }
 
+static void what_is_read_in_passing_pushes_nothing_out(void **state)
+{
+    struct rtable *t = rtable_new(16, 1 << 20); /* one shard */
+    uint64_t number = 7, value, entries, bytes;
+    for (uint64_t i = 0; i < 100; i++) {
+        struct rtable_key key = {.ino = i};
+        rtable_fill_spare(t, &key, rtable_ticket(t, &key), &number, 8);
+        assert_int_equal(has(t, &key, &value), i < 16);
+    }
+    rtable_stats(t, &entries, &bytes);
+    assert_int_equal(entries, 16);
+    struct rtable_key gone = {.ino = 3}, late = {.ino = 200};
+    uint64_t ticket = rtable_ticket(t, &late);
+    rtable_publish(t, &gone, NULL, 0, 0);
+    rtable_fill_spare(t, &late, ticket, &number, 8);
+    assert_false(has(t, &late, &value)); /* there is room, but something was published since */
+    rtable_fill_spare(t, &late, rtable_ticket(t, &late), &number, 8);
+    assert_true(has(t, &late, &value));
+    rtable_free(t);
+    t = rtable_new(16, 200); /* bytes, too */
+    rtable_fill_spare(t, &gone, 0, &number, 8);
+    rtable_fill_spare(t, &late, 0, &number, 8);
+    assert_true(has(t, &gone, &value));
+    rtable_fill_spare(t, &(struct rtable_key){.ino = 4}, 0, &number, 8);
+    rtable_stats(t, &entries, &bytes);
+    assert_true(entries < 3 && bytes <= 200 && has(t, &gone, &value));
+    rtable_free(t);
+}
+
 static void what_is_used_stays(void **state)
 {
     struct rtable *t = rtable_new(16, 1 << 20);
@@ -179,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(never_says_what_a_model_does_not),
         cmocka_unit_test(a_fill_is_refused_when_something_was_published_since),
+        cmocka_unit_test(what_is_read_in_passing_pushes_nothing_out),
         cmocka_unit_test(what_is_used_stays),
         cmocka_unit_test(a_value_too_large_is_not_kept),
         cmocka_unit_test(readers_never_see_half_a_value),
