@@ -133,6 +133,7 @@ struct load_slot {
 struct load_counts {
     struct hist latency, extra[EXTRAS]; /* of units, and of calls that an operation names */
     uint64_t operations, bytes, calls, entries, errors, jukebox;
+    uint64_t missed; /* paced units that never started, since no connection had room */
     uint32_t last_status;
     char error[160]; /* the first one, in words */
 };

@@ -60,10 +60,15 @@ void conn_close(struct conn *c)
     free(c->in);
 }
 
-static bool conn_measures(const struct conn *c)
+static bool conn_measures_at(const struct conn *c, uint64_t ns)
 {
     const struct conn_shared *s = c->shared;
-    return c->now >= s->begin_ns && (!s->end_ns || c->now <= s->end_ns);
+    return ns >= s->begin_ns && (!s->end_ns || ns <= s->end_ns);
+}
+
+static bool conn_measures(const struct conn *c)
+{
+    return conn_measures_at(c, c->now);
 }
 
 static uint64_t conn_since(const struct conn *c, uint64_t start_ns)
@@ -73,10 +78,10 @@ static uint64_t conn_since(const struct conn *c, uint64_t start_ns)
 
 void conn_count_unit(struct conn *c, uint64_t start_ns)
 {
-    if (conn_measures(c)) {
+    c->shared->counts->operations += conn_measures(c);
+    /* Paced: what was due in time has a latency, also when it is done only after the end. */
+    if (c->options->rate ? conn_measures_at(c, start_ns) : conn_measures(c))
         hist_add(&c->shared->counts->latency, conn_since(c, start_ns));
-        c->shared->counts->operations++;
-    }
 }
 
 void conn_count_entries(struct conn *c, uint32_t entries)

@@ -51,6 +51,8 @@ static void print_run(const struct load_run *run)
            (double)c->bytes / 1e6 / run->seconds, c->calls, c->errors);
     print_latency("", &c->latency);
     print_extras(run);
+    if (run->options->rate)
+        printf("\"missed\":%" PRIu64 ",", c->missed);
     if (run->options->op->flags & OP_LISTS)
         printf("\"entries\":%" PRIu64 ",\"entries_per_s\":%.1f,", c->entries,
                (double)c->entries / run->seconds);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ struct load_thread {
     struct load_counts counts;
     int epoll;
     uint64_t now, due, interval; /* paced: when the next unit should start */
+    bool full;                   /* paced: no connection has room, a reply must come first */
 };
 
 static bool thread_start(struct load_thread *t, struct conn *c, uint64_t start)
@@ -73,7 +75,8 @@ static void thread_pace(struct load_thread *t)
         do {
             c = &t->conns[t->next++ % t->conn_count];
         } while ((c->fd < 0 || !op->room(c)) && ++tried < t->conn_count);
-        if (tried == t->conn_count)
+        t->full = tried == t->conn_count;
+        if (t->full)
             return;
         c->now = t->now;
         if (!thread_start(t, c, t->due))
@@ -96,10 +99,9 @@ static bool thread_busy(const struct load_thread *t)
 static int thread_wait(struct load_thread *t, struct epoll_event *events)
 {
     uint64_t wait = 100000000;
-    if (t->interval && !t->conn_shared.stop) {
-        uint64_t until = t->due > t->now ? t->due - t->now : 0;
-        if (until && until < wait)
-            wait = until;
+    if (t->interval && !t->conn_shared.stop && !t->full) {
+        uint64_t now = clock_ns(), until = t->due > now ? t->due - now : 0;
+        wait = until < wait ? until : wait;
     }
     struct timespec timeout = {0, (long)wait};
     int count = epoll_pwait2(t->epoll, events, EVENTS, &timeout, NULL);
@@ -116,6 +118,15 @@ static void thread_serve(struct load_thread *t, const struct epoll_event *event)
     thread_watch(t, c);
 }
 
+/* Paced units that were due and have found no room until now will not come. */
+static void thread_end(struct load_thread *t)
+{
+    struct conn_shared *s = &t->conn_shared;
+    if (t->interval && !s->stop && s->end_ns && t->due < s->end_ns)
+        t->counts.missed += (s->end_ns - t->due) / t->interval;
+    s->stop = s->halt = true;
+}
+
 static void thread_loop(struct load_thread *t)
 {
     struct epoll_event events[EVENTS];
@@ -128,7 +139,7 @@ static void thread_loop(struct load_thread *t)
         if (t->interval)
             thread_pace(t);
         if ((s->end_ns && t->now >= s->end_ns) || t->counts.errors > ERRORS_MAX)
-            s->stop = s->halt = true;
+            thread_end(t);
         if (!s->stop && !t->interval && !thread_busy(t))
             s->stop = true;
         if (count > 0 || !thread_busy(t))
@@ -171,8 +182,11 @@ static void *thread_main(void *opaque)
     t->conn_shared.begin_ns = t->shared->begin_ns;
     t->conn_shared.end_ns = t->shared->end_ns;
     t->now = t->due = clock_ns();
-    if (o->rate)
+    if (o->rate) {
         t->interval = UINT64_C(1000000000) * o->threads / o->rate;
+        t->due += t->interval * t->number / o->threads;
+        prctl(PR_SET_TIMERSLACK, 1); /* the usual 50 us would count as latency */
+    }
     for (uint32_t i = 0; i < t->conn_count; i++) {
         struct conn *c = &t->conns[i];
         c->now = clock_ns();
@@ -246,6 +260,7 @@ static void run_add(struct load_counts *total, const struct load_counts *counts)
     total->bytes += counts->bytes;
     total->calls += counts->calls;
     total->entries += counts->entries;
+    total->missed += counts->missed;
     total->jukebox += counts->jukebox;
     if (counts->errors && !total->errors)
         memcpy(total->error, counts->error, sizeof total->error);

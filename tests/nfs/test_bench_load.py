@@ -43,6 +43,8 @@ def calls(port, sluice):
         equal(load(port, op, *common, "--count", 3000, "--depth", 8), ops=3000, errors=0)
     paced = load(port, "read-rand", *common, "--rate", 1000, "--count", 500, "--depth", 8)
     assert paced["ops"] == 500 and paced["seconds"] > 0.49, paced
+    paced = load(port, "read-rand", *common, "--rate", 10000000, "--seconds", "0.3")  # more than it can
+    assert paced["missed"] > 0 and paced["max_us"] > 50000, paced
     if sluice:
         for op in ("write-rand", "write-seq"):
             equal(load(port, op, *common, "--size", "64K", "--count", 50, "--depth", 4), ops=50, errors=0)
