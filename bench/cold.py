@@ -28,15 +28,9 @@ def forget_data(server):
 
 
 def load_cold(bench, server, op, **options):
-    """A run whose data come from the disk; for Sluice with the share of bytes that did."""
+    """A run whose data come from the disk."""
     forget_data(server)
-    counters = ("read_disk_bytes", "read_bytes")
-    before = server.counters(*counters) if server.kind == "Sluice" else None
-    r = server.load(op, seconds=bench.seconds, warmup=0.3, threads=bench.load_threads, **options)
-    if before:
-        disk, read = (after - was for after, was in zip(server.counters(*counters), before))
-        r["from_disk"] = disk / read if read else 0
-    return r
+    return server.load(op, seconds=bench.seconds, warmup=0.3, threads=bench.load_threads, **options)
 
 
 def metadata_cold(server, **options):

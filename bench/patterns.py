@@ -1,6 +1,6 @@
 """The reads of real training, and what they cost: Ganesha and Sluice, from RAM."""
 import measure as m
-from servers import Ganesha, Sluice, need_load
+from servers import Ganesha, LoadFailed, Sluice, need_load
 
 COLUMNS = ("Ganesha", "Sluice")
 # Sizes are those of the benchmarks that the patterns are named after; how many is what fits beside the server.
@@ -81,13 +81,19 @@ def patterns(bench):
         options = dict(options)
         op, count = options.pop("op"), few if bench.quick else files
         servers = bench.start(Ganesha(bench), Sluice(bench, cache="2G"))
-        line = {"name": name, **m.case(title, run_pattern(bench, servers, op, count, options))}
-        bench.stop(servers)
+        try:
+            line = {"name": name, **m.case(title, run_pattern(bench, servers, op, count, options))}
+        except LoadFailed as error:
+            bench.fail(error)
+            continue
+        finally:
+            bench.stop(servers)
         measures = (
-            (rate, "ops_per_s", "{:,.1f}" if count < 10 else "{:,.0f}"),
+            (rate, "ops_per_s", "{:,.1f}" if unit == "file" and count < 10 else "{:,.0f}"),
             m.MEGABYTES,
             (f"server CPU us/{unit}", "server_cpu_us_per_op", "{:,.0f}"),
             ("p99 ms", "p99_ms", "{:,.2f}"),
+            ("from disk", "from_disk", "{:.3f}"),
         )
         for key in ("ganesha", "sluice"):
             if line.get(key):

@@ -111,8 +111,8 @@ class Server:
             "port": self.port,
             "mountport": self.mount_port,
             "path": self.path,
-            "op": op,
             "server-pid": self.process.pid,
+            "op": op,
             **options,
         }
         if self.period:
@@ -148,8 +148,8 @@ class Server:
         self.loads.remove(process)
         if process.returncode:
             reason = json.loads(out)["error"] if out else errors.strip()
-            words = process.args[process.args.index("--op") :]
-            raise LoadFailed(f"{self.name}: {' '.join(words)}: {reason}", self.kind != "Ganesha")
+            words = process.args[process.args.index("--server-pid") + 2 :]
+            raise LoadFailed(f"{self.name}: {' '.join(words)}: {reason}", self.kind != "Ganesha" or not out)
         return json.loads(out) if out else None
 
     def load(self, op, **options):
@@ -350,6 +350,16 @@ class Sluice(Server):
     def counter(self, name):
         """A counter by its name; None if the server has none."""
         return self.metrics().get(f"metrics.{name}.value")
+
+    def load(self, op, **options):
+        """With the share of the bytes read that came from the disk, where the run says what it read."""
+        names = ("read_disk_bytes", "read_bytes")
+        before = self.counters(*names)
+        r = super().load(op, **options)
+        disk, read = (now - was for now, was in zip(self.counters(*names), before))
+        if r and read:
+            r["from_disk"] = disk / read
+        return r
 
     def counters(self, *names):
         """Several at once; Unavailable if there is one that the server does not have."""
