@@ -13,7 +13,7 @@ def curve(bench):
         if server.kind != "Floor":
             server.load("read-seq", prepare=True, file_size=size, size="1M", depth=8, count=256)
     names = [server.name for server in servers]
-    columns = [f"{name} {what}" for name in names for what in ("op/s", "p50 us")]
+    columns = [text for name in names for text in (f"{name} op/s", "p50 us")]
     table = m.Table(bench, "random 4 KiB READ from RAM, connections x in flight on each", columns)
     lines = []
     for conns, depth in POINTS:

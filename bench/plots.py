@@ -11,6 +11,9 @@ POLICY_COLOURS = {"epoch": "#1b6ac4", "auto": "#2a9d4e", "lru": "#c46a1b"}
 SAME_EVERY_TIME = {"svg.fonttype": "none", "svg.hashsalt": "sluice", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
 
 
+ABOVE = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 4, "frameon": False}
+
+
 def found(line, name):
     return line.get(name.lower()) or {}
 
@@ -47,7 +50,7 @@ def bars(axes, groups, names, pattern):
         axes.bar_label(drawn, [pattern.format(v) if v else "" for v in values], fontsize=6)
     axes.set_xticks(range(len(groups)), [label for label, _ in groups])
     axes.grid(axis="x", visible=False)
-    axes.legend()
+    axes.legend(**ABOVE)
 
 
 def cpu(part, figure):
@@ -82,11 +85,12 @@ def epochs(part, figure):
     axes = figure.subplots()
     for line in part["lines"]:
         numbers = range(1, len(line["hit_rates"]) + 1)
-        axes.plot(numbers, line["hit_rates"], marker="o", color=POLICY_COLOURS[line["policy"]], label=f"cache={line['policy']}")
+        policy = line["policy"]
+        axes.plot(numbers, line["hit_rates"], marker="o", color=POLICY_COLOURS[policy], label=f"cache={policy}")
     share = part["lines"][0]["share"]
     axes.axhline(share, color="#888888", linestyle="--", label=f"cache / data = {share:g}")
     axes.set(xlabel="epoch", ylabel="share of blocks found in RAM", ylim=(0, 1))
-    axes.legend()
+    axes.legend(**ABOVE)
 
 
 def patterns(part, figure):
@@ -102,8 +106,9 @@ def patterns(part, figure):
         axes.bar_label(drawn, [f"{value:.2f}" for value in values], fontsize=6)
     axes.axhline(1, color="#888888", linestyle="--")
     axes.set_xticks(range(len(lines)), [line["name"] for line in lines])
+    axes.grid(axis="x", visible=False)
     axes.set(ylabel="Sluice, times Ganesha's")
-    axes.legend()
+    axes.legend(**ABOVE)
 
 
 PLOTS = {
