@@ -20,11 +20,19 @@ static const struct command commands[] = {
     {"metrics", command_metrics, " "},
     {"settle", command_settle, " "},
     {"volume-create", command_volume_create, " name size allow squash owner mode "},
-    {"volume-list", command_volume_list, " "},
+    {"volume-list", command_volume_list, " deleted "},
     {"volume-show", command_volume_show, " name "},
     {"volume-set", command_volume_set, " name set "},
     {"volume-rename", command_volume_rename, " name to "},
-    {"volume-delete", command_volume_delete, " name "},
+    {"volume-delete", command_volume_delete, " name now "},
+    {"volume-undelete", command_volume_undelete, " name to "},
+    {"snapshot-create", command_snapshot_create, " name lock "},
+    {"snapshot-list", command_snapshot_list, " name "},
+    {"snapshot-delete", command_snapshot_delete, " names older "},
+    {"snapshot-rename", command_snapshot_rename, " name to "},
+    {"snapshot-lock", command_snapshot_lock, " name until "},
+    {"restore", command_restore, " name safety "},
+    {"clone-create", command_clone_create, " name to writable "},
     {"mount-command", command_mount, " name server "},
     {"ls", command_ls, " name path path_hex "},
     {"cat", command_cat, " name path path_hex "},
@@ -69,34 +77,49 @@ const char *request_text(const struct request *r, const char *key)
     return json_string_value(json_object_get(r->args, key));
 }
 
+int volume_copy(struct volume_copy *to, const struct volume_info *info)
+{
+    const struct volume_config *config = info->config;
+    *to = (struct volume_copy){
+        .tree = info->tree, .origin = info->origin, .created = info->created, .config = *config};
+    to->config.rules = calloc(config->rule_count + 1, sizeof *config->rules);
+    if (!to->config.rules)
+        return -ENOMEM;
+    if (config->rule_count)
+        memcpy(to->config.rules, config->rules, config->rule_count * sizeof *config->rules);
+    return 0;
+}
+
 struct search {
-    const char *name;
+    const char *name; /* NULL: by tree */
+    uint32_t tree;
     struct volume_copy *out;
-    int error;
 };
 
-static int copy_if_named(void *arg, const struct volume_info *info)
+static int copy_if_it(void *arg, const struct volume_info *info)
 {
     struct search *search = arg;
-    if (strcmp(info->config->name, search->name) != 0)
+    if (search->name ? strcmp(info->config->name, search->name) != 0 : info->tree != search->tree)
         return 0;
-    struct volume_copy *out = search->out;
-    size_t bytes = (info->config->rule_count + 1) * sizeof *info->config->rules;
-    *out = (struct volume_copy){info->tree, info->created, *info->config};
-    out->config.rules = calloc(1, bytes);
-    if (!out->config.rules)
-        return -ENOMEM;
-    if (info->config->rule_count)
-        memcpy(out->config.rules, info->config->rules, bytes - sizeof *info->config->rules);
-    return -EEXIST;
+    int error = volume_copy(search->out, info);
+    return error ? error : -EEXIST;
+}
+
+json_t *volume_copy_of(uint32_t tree, struct volume_copy *out)
+{
+    struct search search = {.tree = tree, .out = out};
+    int found = volume_each(copy_if_it, &search);
+    if (found == -EEXIST)
+        return NULL;
+    return request_error(found ? found : -ESTALE, found ? "no memory" : "the volume is not there any more");
 }
 
 json_t *request_volume(const struct request *r, const char *key, struct volume_copy *out)
 {
-    struct search search = {request_text(r, key), out, 0};
+    struct search search = {.name = request_text(r, key), .out = out};
     if (!search.name)
         return request_error(-EINVAL, "the request has no \"%s\", which names the volume", key);
-    int found = volume_each(copy_if_named, &search);
+    int found = volume_each(copy_if_it, &search);
     if (found == -EEXIST)
         return NULL;
     if (found == -ENOMEM)

@@ -22,6 +22,14 @@ json_t *command_volume_show(struct request *r);
 json_t *command_volume_set(struct request *r);
 json_t *command_volume_rename(struct request *r);
 json_t *command_volume_delete(struct request *r);
+json_t *command_volume_undelete(struct request *r);
+json_t *command_snapshot_create(struct request *r);
+json_t *command_snapshot_list(struct request *r);
+json_t *command_snapshot_delete(struct request *r);
+json_t *command_snapshot_rename(struct request *r);
+json_t *command_snapshot_lock(struct request *r);
+json_t *command_restore(struct request *r);
+json_t *command_clone_create(struct request *r);
 json_t *command_mount(struct request *r);
 json_t *command_ls(struct request *r);
 json_t *command_cat(struct request *r);
@@ -32,12 +40,18 @@ const char *request_text(const struct request *r, const char *key);
 
 /* A volume's copy, taken out of the table: free volume->config.rules. */
 struct volume_copy {
-    uint32_t tree;
+    uint32_t tree, origin;
     int64_t created;
     struct volume_config config;
+    int64_t deleted; /* 0: it is not */
 };
 /* The volume that args names under `key`.  NULL when found, else the answer. */
 json_t *request_volume(const struct request *r, const char *key, struct volume_copy *out);
+
+int volume_copy(struct volume_copy *to, const struct volume_info *info); /* -ENOMEM */
+json_t *volume_copy_of(uint32_t tree, struct volume_copy *out);           /* the same by number */
+/* The snapshot that "VOL@NAME" names, and its volume.  NULL when found, else the answer. */
+json_t *snapshot_find(const char *text, uint32_t *volume, uint32_t *snapshot);
 
 /* ---- paths in a volume (paths.c) ---- */
 

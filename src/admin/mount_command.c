@@ -110,8 +110,9 @@ static void add_warnings(json_t *warnings, const struct listener *l, const struc
     json_array_append_new(warnings, json_string(text));
 }
 
-static json_t *answer_with(const char *server, const struct listener *l,
-                           const struct volume_config *config)
+/* `name` as it is mounted; what nobody changes clients may cache without asking. */
+static json_t *answer_with(const char *server, const struct listener *l, const struct volume_config *config,
+                           const char *name, bool read_only)
 {
     char mount[768], ahead[256];
     unsigned connections = workers_count();
@@ -125,12 +126,12 @@ static json_t *answer_with(const char *server, const struct listener *l,
     const char *protocol = six ? "tcp6" : "tcp";
     snprintf(mount, sizeof mount,
              "mkdir -p /mnt/%s && mount -t nfs -o vers=3,proto=%s,port=%u,mountport=%u,mountproto=%s,nolock,"
-             "nconnect=%u,rsize=1048576,wsize=1048576,hard %s%s%s:/%s /mnt/%s",
-             config->name, protocol, l->port, l->port, protocol, connections, brackets ? "[" : "", host,
-             brackets ? "]" : "", config->name, config->name);
+             "nconnect=%u,rsize=1048576,wsize=1048576,hard%s %s%s%s:/%s /mnt/%s",
+             name, protocol, l->port, l->port, protocol, connections,
+             read_only ? ",ro,nocto,actimeo=86400" : "", brackets ? "[" : "", host, brackets ? "]" : "", name, name);
     snprintf(ahead, sizeof ahead,
              "echo %d > /sys/class/bdi/$(mountpoint -d /mnt/%s)/read_ahead_kb", READ_AHEAD_KB,
-             config->name);
+             name);
     json_t *warnings = json_array();
     add_warnings(warnings, l, config);
     return json_pack("{s:s, s:s, s:o}", "mount", mount, "read_ahead", ahead, "warnings", warnings);
@@ -142,18 +143,28 @@ static bool server_name_good(const char *name)
                                                        "0123456789.-_:[]%") == strlen(name);
 }
 
+/* The volume that is mounted, or whose snapshot is. */
+static json_t *find_mounted(const struct request *r, const char *name, struct volume_copy *v)
+{
+    uint32_t volume, snapshot;
+    if (!name || !strchr(name, '@'))
+        return request_volume(r, "name", v);
+    json_t *problem = snapshot_find(name, &volume, &snapshot);
+    return problem ? problem : volume_copy_of(volume, v);
+}
+
 json_t *command_mount(struct request *r)
 {
     struct volume_copy v;
     struct listener l;
-    const char *server = request_text(r, "server");
+    const char *server = request_text(r, "server"), *name = request_text(r, "name");
     if (server && !server_name_good(server))
         return request_error(-EINVAL, "'%.80s' is no host's name or address", server);
-    json_t *answer = request_volume(r, "name", &v);
+    json_t *answer = find_mounted(r, name, &v);
     if (answer)
         return answer;
     if (best_listener(&l))
-        answer = answer_with(server, &l, &v.config);
+        answer = answer_with(server, &l, &v.config, name, strchr(name, '@') || v.config.read_only);
     else
         answer = request_error(-ENOTCONN, "the server listens on no address");
     free(v.config.rules);

@@ -69,16 +69,19 @@ static int copy_volume(void *arg, const struct volume_info *info)
         all->at = more;
         all->room = room;
     }
-    struct volume_copy *to = &all->at[all->count];
-    *to = (struct volume_copy){info->tree, info->created, *info->config};
-    size_t bytes = info->config->rule_count * sizeof *to->config.rules;
-    to->config.rules = malloc(bytes + 1);
-    if (!to->config.rules)
-        return -ENOMEM;
-    if (bytes)
-        memcpy(to->config.rules, info->config->rules, bytes);
-    all->count++;
-    return 0;
+    int error = volume_copy(&all->at[all->count], info);
+    all->count += !error;
+    return error;
+}
+
+static int copy_deleted(void *arg, const struct volume_info *info, int64_t deleted)
+{
+    int error = copy_volume(arg, info);
+    if (!error) {
+        struct copies *all = arg;
+        all->at[all->count - 1].deleted = deleted;
+    }
+    return error;
 }
 
 static int root_attributes(uint32_t tree, struct store_attr *attr)
@@ -112,6 +115,31 @@ static void add_usage(json_t *to, uint32_t tree)
     json_object_set_new(to, "files", json_integer((json_int_t)usage.files_used));
 }
 
+/* What it is a clone of, its snapshots, and when it was deleted. */
+static void add_versions(json_t *to, const struct volume_copy *v)
+{
+    uint32_t volume;
+    char name[VOLUME_NAME_MAX + 1], origin[2 * VOLUME_NAME_MAX + 2] = "gone";
+    struct volume_copy from;
+    if (v->origin && !volume_snapshot_of(v->origin, &volume, name)) {
+        json_t *problem = volume_copy_of(volume, &from);
+        if (problem) {
+            json_decref(problem);
+        } else {
+            snprintf(origin, sizeof origin, "%s@%s", from.config.name, name);
+            free(from.config.rules);
+        }
+    }
+    if (v->origin)
+        json_object_set_new(to, "origin", json_string(origin));
+    json_object_set_new(to, "writable", json_boolean(!v->config.read_only));
+    json_object_set_new(to, "show_snapshots", json_boolean(v->config.show_snapshots));
+    json_object_set_new(to, "policy", json_string(*v->config.policy ? v->config.policy : "none"));
+    json_object_set_new(to, "snapshots", json_integer(volume_snapshot_count(v->tree)));
+    if (v->deleted)
+        json_object_set_new(to, "deleted", json_integer(v->deleted));
+}
+
 static json_t *describe(const struct volume_copy *v)
 {
     size_t room = (size_t)v->config.rule_count * 64 + 1;
@@ -127,6 +155,7 @@ static json_t *describe(const struct volume_copy *v)
     if (answer) {
         add_owner(answer, v->tree);
         add_usage(answer, v->tree);
+        add_versions(answer, v);
     }
     return answer;
 }
@@ -134,7 +163,8 @@ static json_t *describe(const struct volume_copy *v)
 json_t *command_volume_list(struct request *r)
 {
     struct copies all = {0};
-    int error = volume_each(copy_volume, &all);
+    bool deleted = json_is_true(json_object_get(r->args, "deleted"));
+    int error = deleted ? volume_each_deleted(copy_deleted, &all) : volume_each(copy_volume, &all);
     json_t *list = json_array();
     for (size_t i = 0; i < all.count; i++) {
         if (!error && json_array_append_new(list, describe(&all.at[i])))
@@ -272,6 +302,20 @@ json_t *command_volume_delete(struct request *r)
     if (answer)
         return answer;
     free(v.config.rules);
-    int error = volume_delete(v.tree, true, why);
-    return error ? request_error(error, "%s", why) : json_object();
+    bool now = json_is_true(json_object_get(r->args, "now"));
+    int error = volume_delete(v.tree, now, why);
+    if (error)
+        return request_error(error, "%s", why);
+    return json_pack("{s:I}", "kept_seconds", (json_int_t)(now ? 0 : VOLUME_KEPT_SECONDS));
+}
+
+json_t *command_volume_undelete(struct request *r)
+{
+    const char *name = request_text(r, "name"), *to = request_text(r, "to");
+    char why[256];
+    uint32_t tree;
+    if (!name)
+        return request_error(-EINVAL, "the request has no \"name\", which the volume had");
+    int error = volume_undelete(name, to ? to : name, &tree, why);
+    return error ? request_error(error, "%s", why) : json_pack("{s:s}", "name", to ? to : name);
 }

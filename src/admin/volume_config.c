@@ -83,17 +83,42 @@ static int set_squash(struct volume_settings *s, const char *value, char why[256
     return error;
 }
 
+static int set_flag(const char *key, const char *value, bool *to, char why[256])
+{
+    if (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0) {
+        *to = *value == 'y';
+        return 0;
+    }
+    snprintf(why, 256, "%s '%.60s': right would be yes or no", key, value);
+    return -EINVAL;
+}
+
+static int set_writable(struct volume_settings *s, const char *value, char why[256])
+{
+    bool writable = !s->config->read_only;
+    int error = set_flag("writable", value, &writable, why);
+    s->config->read_only = !writable;
+    return error;
+}
+
+static int set_show_snapshots(struct volume_settings *s, const char *value, char why[256])
+{
+    return set_flag("show-snapshots", value, &s->config->show_snapshots, why);
+}
+
 int settings_set(struct volume_settings *s, const char *key, const char *value, char why[256])
 {
     static const struct {
         const char *key;
         int (*set)(struct volume_settings *s, const char *value, char why[256]);
     } keys[] = {{"size", set_size}, {"allow", set_allow}, {"squash", set_squash},
-                {"owner", set_owner}, {"mode", set_mode}};
+                {"owner", set_owner}, {"mode", set_mode},
+                {"writable", set_writable}, {"show-snapshots", set_show_snapshots}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i].key) == 0)
             return keys[i].set(s, value, why);
-    snprintf(why, 256, "unknown key '%.60s'; a volume has size, allow, squash, owner and mode", key);
+    snprintf(why, 256, "unknown key '%.60s'; a volume has size, allow, squash, owner, mode, writable and "
+             "show-snapshots", key);
     return -EINVAL;
 }
 

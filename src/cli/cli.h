@@ -25,7 +25,15 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(mode, "MODE", "Its permissions (default: 0755)") \
     X(yes, NULL, "Delete without asking") \
     X(to, "PATH", "The directory in the volume to import into (default: /)") \
-    X(server, "HOST", "The server's name or address as the clients know it")
+    X(server, "HOST", "The server's name or address as the clients know it") \
+    X(writable, NULL, "Clients may change it; else it is read-only until sluice volume set NAME writable=yes") \
+    X(show_snapshots, "yes|no", "The directory .snapshot is in the listing of the root; it can be entered anyway") \
+    X(lock, "DATE", "It cannot be deleted until then: 2026-12-31, 2026-12-31 18:00 (UTC) or +30d") \
+    X(until, "DATE", "Until when: 2026-12-31, 2026-12-31 18:00 (UTC) or +30d") \
+    X(older, "AGE", "Only those that were taken longer ago, like 12h, 7d or 2w") \
+    X(no_safety, NULL, "Give up what the volume holds now: take no snapshot of it first") \
+    X(now, NULL, "Do not keep it for a day") \
+    X(deleted, NULL, "Those that were deleted and are still kept")
 
 enum cli_option {
 #define CLI_ENUM(key, value, help) OPTION_##key,
@@ -76,6 +84,8 @@ int answer_failed(const struct cli *cli, json_t *answer);
 
 /* One request, one answer: gives it in *answer (to be freed) when the exit code is EXIT_DONE. */
 int client_ask(const struct cli *cli, json_t *request, json_t **answer);
+/* The same, and shows the answer: as JSON, or with `human`, which may be NULL; then the warning there may be. */
+int ask_and_show(const struct cli *cli, json_t *request, void (*human)(const json_t *answer));
 
 /* ---- show.c ---- */
 
@@ -105,6 +115,14 @@ int cli_volume_show(const struct cli *cli);
 int cli_volume_set(const struct cli *cli);
 int cli_volume_rename(const struct cli *cli);
 int cli_volume_delete(const struct cli *cli);
+int cli_volume_undelete(const struct cli *cli);
+int cli_snapshot_create(const struct cli *cli);
+int cli_snapshot_list(const struct cli *cli);
+int cli_snapshot_delete(const struct cli *cli);
+int cli_snapshot_rename(const struct cli *cli);
+int cli_snapshot_lock(const struct cli *cli);
+int cli_restore(const struct cli *cli);
+int cli_clone_create(const struct cli *cli);
 int cli_mount_command(const struct cli *cli);
 int cli_import(const struct cli *cli);
 int cli_ls(const struct cli *cli);

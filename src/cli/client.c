@@ -141,3 +141,19 @@ int client_ask(const struct cli *cli, json_t *request, json_t **answer)
     }
     return code;
 }
+
+int ask_and_show(const struct cli *cli, json_t *request, void (*human)(const json_t *answer))
+{
+    json_t *answer;
+    int code = client_ask(cli, request, &answer);
+    if (code)
+        return code;
+    if (!cli->given[OPTION_json] && human)
+        human(answer);
+    if (cli->given[OPTION_json])
+        show_json(answer);
+    else if (json_object_get(answer, "warning"))
+        show_warning(text_of(answer, "warning"));
+    json_decref(answer);
+    return EXIT_DONE;
+}

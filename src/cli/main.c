@@ -14,15 +14,35 @@ static const struct cli_command commands[] = {
      "[--mode MODE]", "Makes a volume; this host alone may mount it unless --allow says more", 1, 1,
      " size allow squash owner mode ", .run = cli_volume_create,
      .more = "host is this machine by all its addresses, and its root stays root. A rule without :ro is :rw."},
-    {"volume list", "", "Lists the volumes", 0, 0, " ", .run = cli_volume_list},
+    {"volume list", "[--deleted]", "Lists the volumes", 0, 0, " deleted ", .run = cli_volume_list},
     {"volume show", "NAME", "Shows a volume's settings and what it holds", 1, 1, " ", .run = cli_volume_show},
     {"volume set", "NAME KEY=VALUE...", "Changes a volume's settings; all of them or, if one is wrong, none", 2, 64,
-     " ", .run = cli_volume_set, .keys = " size allow squash owner mode ",
+     " ", .run = cli_volume_set, .keys = " size allow squash owner mode writable show_snapshots ",
      .more = "Clients that have it mounted notice at once."},
     {"volume rename", "NAME NEW", "Renames a volume; clients that have it mounted go on", 2, 2, " ",
      .run = cli_volume_rename},
-    {"volume delete", "NAME [--yes]", "Deletes a volume and everything in it", 1, 1, " yes ",
-     .run = cli_volume_delete},
+    {"volume delete", "NAME [--now] [--yes]", "Deletes a volume with its snapshots; it is kept for a day", 1, 1,
+     " now yes ", .run = cli_volume_delete},
+    {"volume undelete", "NAME [NEW]", "Brings a deleted volume back", 1, 2, " ", .run = cli_volume_undelete},
+    {"snapshot create", "VOL[,VOL...][@NAME] [--lock DATE]", "Takes a snapshot, of all these volumes at one instant; "
+     "without a name the time is its name", 1, 1, " lock ", .run = cli_snapshot_create,
+     .more = "It holds what had been acknowledged, and takes no time and no space. When the command returns it is "
+             "durable. Clients mount it as server:/VOL@NAME or find it in .snapshot/NAME of any directory."},
+    {"snapshot list", "VOL", "Lists a volume's snapshots", 1, 1, " ", .run = cli_snapshot_list,
+     .more = "USED is what it refers to, HELD what its deletion would give back."},
+    {"snapshot delete", "VOL@NAME... [--older AGE]", "Deletes snapshots; NAME may be a pattern such as 'hourly.*'", 1,
+     64, " older ", .run = cli_snapshot_delete,
+     .more = "With --older VOL alone means all its snapshots. Clones live on without their origin."},
+    {"snapshot rename", "VOL@NAME NEW", "Renames a snapshot", 2, 2, " ", .run = cli_snapshot_rename},
+    {"snapshot lock", "VOL@NAME --until DATE", "Keeps a snapshot, and its volume, from being deleted until then", 1, 1,
+     " until ", .run = cli_snapshot_lock, .more = "A lock can be made longer, not shorter."},
+    {"restore", "VOL@NAME [--no-safety]", "Puts a volume back to one of its snapshots, in an instant", 1, 1,
+     " no_safety ", .run = cli_restore,
+     .more = "Clients that have it mounted go on; files that the snapshot does not have are stale for them. What the "
+             "volume held becomes a snapshot of its own first."},
+    {"clone create", "VOL@NAME NEW [--writable]", "Makes a volume out of a snapshot, in an instant", 2, 2, " writable ",
+     .run = cli_clone_create,
+     .more = "It shares the snapshot's data, on disk and in RAM, and begins with the volume's rules, squash and size."},
     {"import", "VOLUME DIR [--to PATH]", "Copies a directory of the server's machine into a volume; run again, "
      "it goes on where it was", 2, 2, " to ", .run = cli_import,
      .more = "The server itself reads DIR. Modes, owners, times, links and holes are kept. A file that is there with "
@@ -41,6 +61,16 @@ static const char *const option_names[] = {
     CLI_OPTIONS(CLI_NAME)
 #undef CLI_NAME
 };
+enum { NAME_ROOM = 32 };
+
+/* As people type it: with dashes. */
+static const char *dashed(char to[NAME_ROOM], int option)
+{
+    snprintf(to, NAME_ROOM, "%s", option_names[option]);
+    for (char *at = to; (at = strchr(at, '_'));)
+        *at = '-';
+    return to;
+}
 
 static const struct {
     const char *value, *help;
@@ -54,17 +84,18 @@ static const struct {
 
 static void print_option(FILE *to, int option)
 {
-    char name[64], left[80];
+    char name[64], left[80], plain[NAME_ROOM];
     const char *value = option_texts[option].value;
-    snprintf(name, sizeof name, "--%s%s%s", option_names[option], value ? " " : "", value ? value : "");
+    snprintf(name, sizeof name, "--%s%s%s", dashed(plain, option), value ? " " : "", value ? value : "");
     snprintf(left, sizeof left, "  %-20s ", name);
     show_wrapped(to, left, HELP_COLUMN, option_texts[option].help, NULL);
 }
 
 static void print_key(FILE *to, int option)
 {
-    char name[64], left[80];
-    snprintf(name, sizeof name, "%s=%s", option_names[option], option_texts[option].value);
+    char name[64], left[80], plain[NAME_ROOM];
+    const char *value = option_texts[option].value;
+    snprintf(name, sizeof name, "%s=%s", dashed(plain, option), value ? value : "yes|no");
     snprintf(left, sizeof left, "  %-20s ", name);
     show_wrapped(to, left, HELP_COLUMN, option_texts[option].help, NULL);
 }
@@ -137,14 +168,26 @@ static const struct cli_command *find_command(int count, char **words, int *used
     return NULL;
 }
 
+/* "volume what?": lists the second words that there are. */
+static bool complain_second(int count, char **words)
+{
+    char rest[512] = "";
+    size_t first = strlen(words[0]);
+    for (int i = 0; i < COMMANDS; i++)
+        if (strncmp(commands[i].name, words[0], first) == 0 && commands[i].name[first] == ' ') {
+            size_t used = strlen(rest);
+            snprintf(rest + used, sizeof rest - used, "%s%s", used ? ", " : "", commands[i].name + first + 1);
+        }
+    if (*rest)
+        cli_complain("%s %s: right would be one of %s", words[0], count > 1 ? words[1] : "what?", rest);
+    return *rest;
+}
+
 static int unknown_command(int count, char **words)
 {
     if (count == 0)
         print_all(stderr);
-    else if (strcmp(words[0], "volume") == 0)
-        cli_complain("volume %s: right would be create, list, show, set, rename or delete",
-                     count > 1 ? words[1] : "what?");
-    else
+    else if (!complain_second(count, words))
         cli_complain("unknown command '%s'; sluice help lists them", words[0]);
     return EXIT_USAGE;
 }
@@ -152,8 +195,9 @@ static int unknown_command(int count, char **words)
 static int scan(int argc, char **argv, struct cli *cli)
 {
     struct option known[OPTION_COUNT + 1] = {0};
+    char names[OPTION_COUNT][NAME_ROOM];
     for (int i = 0; i < OPTION_COUNT; i++)
-        known[i] = (struct option){option_names[i], option_texts[i].value ? required_argument : no_argument,
+        known[i] = (struct option){dashed(names[i], i), option_texts[i].value ? required_argument : no_argument,
                                    NULL, i + 1000};
     opterr = 0;
     for (;;) {
@@ -203,10 +247,11 @@ static int show_help(int count, char **words)
 
 static int run(struct cli *cli, const struct cli_command *command, int used)
 {
+    char name[NAME_ROOM];
     for (int i = 0; i < OPTION_COUNT; i++) {
         if (!cli->given[i] || takes(command, i))
             continue;
-        cli_complain("%s does not take --%s", command->name, option_names[i]);
+        cli_complain("%s does not take --%s", command->name, dashed(name, i));
         print_usage(stderr, "usage: ", command);
         return EXIT_USAGE;
     }

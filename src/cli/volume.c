@@ -4,27 +4,11 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "sluice/base_date.h"
 
 static json_t *command(const char *name, const char *volume)
 {
     return json_pack("{s:s, s:s}", "command", name, "name", volume);
-}
-
-/* Shows the answer: as JSON, or with `human`, which may be NULL. */
-static int ask_and_show(const struct cli *cli, json_t *request, void (*human)(const json_t *answer))
-{
-    json_t *answer;
-    int code = client_ask(cli, request, &answer);
-    if (code)
-        return code;
-    if (!cli->given[OPTION_json] && human)
-        human(answer);
-    if (cli->given[OPTION_json])
-        show_json(answer);
-    else if (json_object_get(answer, "warning"))
-        show_warning(text_of(answer, "warning"));
-    json_decref(answer);
-    return EXIT_DONE;
 }
 
 static const char *size_text(const json_t *volume, char to[32])
@@ -49,6 +33,12 @@ static void show_volume(const json_t *answer)
     printf("squash    %s\n", text_of(v, "squash"));
     printf("owner     %s, mode %s\n", text_of(v, "owner"), text_of(v, "mode"));
     printf("created   %s\n", created);
+    if (json_object_get(v, "origin"))
+        printf("clone of  %s\n", text_of(v, "origin"));
+    if (!json_is_true(json_object_get(v, "writable")))
+        printf("read-only; sluice volume set %s writable=yes changes that\n", text_of(v, "name"));
+    printf("snapshots %s, policy %s%s\n", count_text(objects, number_of(v, "snapshots"), "snapshot"),
+           text_of(v, "policy"), json_is_true(json_object_get(v, "show_snapshots")) ? ", .snapshot is shown" : "");
     printf("number    %lld\n", number_of(v, "number"));
 }
 
@@ -93,9 +83,26 @@ int cli_volume_create(const struct cli *cli)
     return ask_and_show(cli, request, show_created);
 }
 
+static void show_deleted(const json_t *answer)
+{
+    size_t i;
+    json_t *v;
+    const json_t *all = json_object_get(answer, "volumes");
+    if (!json_array_size(all))
+        printf("no deleted volumes\n");
+    json_array_foreach (all, i, v) {
+        char when[DATE_TEXT];
+        date_format(number_of(v, "deleted"), when);
+        printf("%-24s deleted %s; sluice volume undelete %s brings it back\n", text_of(v, "name"), when,
+               text_of(v, "name"));
+    }
+}
+
 int cli_volume_list(const struct cli *cli)
 {
-    return ask_and_show(cli, json_pack("{s:s}", "command", "volume-list"), show_list);
+    bool deleted = cli->given[OPTION_deleted] != NULL;
+    return ask_and_show(cli, json_pack("{s:s, s:b}", "command", "volume-list", "deleted", deleted),
+                        deleted ? show_deleted : show_list);
 }
 
 int cli_volume_show(const struct cli *cli)
@@ -119,10 +126,16 @@ int cli_volume_rename(const struct cli *cli)
                                        "to", cli->words[1]), NULL);
 }
 
-static bool typed_again(const char *name)
+static void show_kept(const json_t *answer)
+{
+    printf("deleted; for a day sluice volume undelete brings it back\n");
+}
+
+static bool typed_again(const char *name, bool now)
 {
     char line[256];
-    fprintf(stderr, "This deletes the volume %s and everything in it. Type its name to go on: ", name);
+    fprintf(stderr, "This deletes the volume %s and everything in it%s. Type its name to go on: ", name,
+            now ? ", for good" : "");
     fflush(stderr);
     if (!fgets(line, sizeof line, stdin))
         line[0] = 0;
@@ -139,11 +152,22 @@ int cli_volume_delete(const struct cli *cli)
     json_decref(answer);
     if (code)
         return code;
-    if (!cli->given[OPTION_yes] && !typed_again(cli->words[0])) {
+    if (!cli->given[OPTION_yes] && !typed_again(cli->words[0], cli->given[OPTION_now] != NULL)) {
         cli_complain("that is not its name; nothing was deleted (--yes deletes without asking)");
         return EXIT_FAILED;
     }
-    return ask_and_show(cli, command("volume-delete", cli->words[0]), NULL);
+    json_t *request = command("volume-delete", cli->words[0]);
+    if (request && cli->given[OPTION_now])
+        json_object_set_new(request, "now", json_true());
+    return ask_and_show(cli, request, cli->given[OPTION_now] ? NULL : show_kept);
+}
+
+int cli_volume_undelete(const struct cli *cli)
+{
+    json_t *request = command("volume-undelete", cli->words[0]);
+    if (request && cli->word_count > 1)
+        json_object_set_new(request, "to", json_string(cli->words[1]));
+    return ask_and_show(cli, request, NULL);
 }
 
 static void show_mount(const json_t *answer)

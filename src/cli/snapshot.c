@@ -1,0 +1,131 @@
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "sluice/base_date.h"
+
+static int created(const struct cli *cli, json_t *request)
+{
+    json_t *answer, *item;
+    size_t i;
+    int code = client_ask(cli, request, &answer);
+    if (code)
+        return code;
+    if (cli->given[OPTION_json])
+        show_json(answer);
+    else
+        json_array_foreach (json_object_get(answer, "snapshots"), i, item)
+            printf("%s\n", text_of(item, "name"));
+    json_decref(answer);
+    return EXIT_DONE;
+}
+
+int cli_snapshot_create(const struct cli *cli)
+{
+    json_t *request = json_pack("{s:s, s:s}", "command", "snapshot-create", "name", cli->words[0]);
+    if (request && cli->given[OPTION_lock])
+        json_object_set_new(request, "lock", json_string(cli->given[OPTION_lock]));
+    return created(cli, request);
+}
+
+static void show_snapshots(const json_t *answer)
+{
+    json_t *s;
+    size_t i;
+    const json_t *all = json_object_get(answer, "snapshots");
+    if (!json_array_size(all)) {
+        printf("no snapshots yet; sluice snapshot create %s@NAME takes one\n", text_of(answer, "volume"));
+        return;
+    }
+    printf("%-28s %-21s %-10s %8s %8s %s\n", "NAME", "TAKEN", "BY", "USED", "HELD", "LOCKED UNTIL");
+    json_array_foreach (all, i, s) {
+        char when[DATE_TEXT], until[DATE_TEXT] = "", used[32], held[32] = "-";
+        date_format(number_of(s, "created"), when);
+        if (json_object_get(s, "locked_until"))
+            date_format(number_of(s, "locked_until"), until);
+        if (json_object_get(s, "bytes_held"))
+            bytes_text(held, (uint64_t)number_of(s, "bytes_held"));
+        printf("%-28s %-21s %-10s %8s %8s %s\n", text_of(s, "name"), when, text_of(s, "by"),
+               bytes_text(used, (uint64_t)number_of(s, "bytes_used")), held, until);
+    }
+}
+
+int cli_snapshot_list(const struct cli *cli)
+{
+    json_t *answer;
+    int code = client_ask(cli, json_pack("{s:s, s:s}", "command", "snapshot-list", "name", cli->words[0]), &answer);
+    if (code)
+        return code;
+    if (cli->given[OPTION_json])
+        show_json(answer);
+    else
+        show_snapshots(answer);
+    json_decref(answer);
+    return EXIT_DONE;
+}
+
+int cli_snapshot_delete(const struct cli *cli)
+{
+    json_t *answer, *item, *names = json_array();
+    size_t i;
+    for (int word = 0; word < cli->word_count; word++)
+        json_array_append_new(names, json_string(cli->words[word]));
+    json_t *request = json_pack("{s:s, s:o}", "command", "snapshot-delete", "names", names);
+    if (request && cli->given[OPTION_older])
+        json_object_set_new(request, "older", json_string(cli->given[OPTION_older]));
+    int code = client_ask(cli, request, &answer);
+    if (code)
+        return code;
+    const json_t *left = json_object_get(answer, "left");
+    if (cli->given[OPTION_json]) {
+        show_json(answer);
+    } else {
+        json_array_foreach (json_object_get(answer, "deleted"), i, item)
+            printf("%s deleted\n", json_string_value(item));
+        json_array_foreach (left, i, item)
+            cli_complain("%s is still there: %s", text_of(item, "name"), text_of(item, "why"));
+    }
+    code = json_array_size(left) ? EXIT_FAILED : EXIT_DONE;
+    json_decref(answer);
+    return code;
+}
+
+int cli_snapshot_rename(const struct cli *cli)
+{
+    return ask_and_show(cli, json_pack("{s:s, s:s, s:s}", "command", "snapshot-rename", "name", cli->words[0], "to",
+                                       cli->words[1]), NULL);
+}
+
+int cli_snapshot_lock(const struct cli *cli)
+{
+    json_t *request = json_pack("{s:s, s:s}", "command", "snapshot-lock", "name", cli->words[0]);
+    if (request && cli->given[OPTION_until])
+        json_object_set_new(request, "until", json_string(cli->given[OPTION_until]));
+    return ask_and_show(cli, request, NULL);
+}
+
+static void show_restored(const json_t *answer)
+{
+    if (json_object_get(answer, "safety"))
+        printf("restored; what was there is the snapshot %s\n", text_of(answer, "safety"));
+}
+
+int cli_restore(const struct cli *cli)
+{
+    return ask_and_show(cli, json_pack("{s:s, s:s, s:b}", "command", "restore", "name", cli->words[0], "safety",
+                                       cli->given[OPTION_no_safety] == NULL), show_restored);
+}
+
+static void show_clone(const json_t *answer)
+{
+    printf("volume %s created, %s; sluice mount-command %s prints how to mount it\n", text_of(answer, "name"),
+           json_is_true(json_object_get(answer, "writable")) ? "writable" : "read-only", text_of(answer, "name"));
+}
+
+int cli_clone_create(const struct cli *cli)
+{
+    return ask_and_show(cli, json_pack("{s:s, s:s, s:s, s:b}", "command", "clone-create", "name", cli->words[0], "to",
+                                       cli->words[1], "writable", cli->given[OPTION_writable] != NULL), show_clone);
+}
