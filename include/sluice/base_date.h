@@ -1,4 +1,4 @@
-/* Times as people write them, always in UTC: what the CLI, the control protocol and the schedules share. Any thread.
+/* Times as people write them, always in UTC: for the CLI, the control protocol and the schedules.  Any thread. */
 #ifndef SLUICE_BASE_DATE_H
 #define SLUICE_BASE_DATE_H
 

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "nfs/server.h"
+#include "nfs/snapview.h"
 
-enum { FORMAT = 1 };
+enum { FORMAT = 1, KIND_SHIFT = 62 };
+_Static_assert(VIEW_LIST >> KIND_SHIFT == 1 && VIEW_PAST >> KIND_SHIFT == 2, "the kinds follow the bits");
 
 struct wire {
     uint8_t format, kind;
@@ -28,11 +30,11 @@ void handle_encode(const struct store_object *object, uint8_t handle[NFS_HANDLE_
 {
     struct wire wire = {
         .format = FORMAT,
-        .kind = HANDLE_OBJECT,
+        .kind = (uint8_t)(HANDLE_OBJECT + (object->ino >> KIND_SHIFT)),
         .pool = htobe32(nfs_server.pool),
         .tree = htobe32(object->tree),
         .generation = htobe32(object->generation),
-        .ino = htobe64(object->ino),
+        .ino = htobe64(object->ino & ~VIEW_BITS),
     };
     hash(&wire, wire.hash);
     memcpy(handle, &wire, sizeof wire);
@@ -67,9 +69,11 @@ int handle_decode(const uint8_t *handle, uint32_t length, struct store_object *o
     hash(&wire, right);
     if (sodium_memcmp(right, wire.hash, sizeof right) != 0)
         return SL_EBADHANDLE;
-    if (wire.format != FORMAT || wire.kind != HANDLE_OBJECT || wire.reserved ||
+    unsigned view = (unsigned)wire.kind - HANDLE_OBJECT;
+    if (wire.format != FORMAT || view > HANDLE_SNAPSHOT_PAST - HANDLE_OBJECT || wire.reserved ||
         wire.pool != htobe32(nfs_server.pool))
         return SL_EBADHANDLE;
     *out = object_of(&wire);
+    out->ino |= (uint64_t)view << KIND_SHIFT;
     return 0;
 }

@@ -11,7 +11,9 @@
 
 #include "sluice/nfs.h"
 
-enum handle_kind { HANDLE_OBJECT = 1 }; /* an inode of a tree */
+/* An inode of a tree; the synthetic directories `.snapshot` and `.snapshot/NAME` (snapview.h), whose inode field is
+ * that of the directory they stand for. */
+enum handle_kind { HANDLE_OBJECT = 1, HANDLE_SNAPSHOT_LIST, HANDLE_SNAPSHOT_PAST };
 
 void handle_encode(const struct store_object *object, uint8_t handle[NFS_HANDLE_SIZE]);
 

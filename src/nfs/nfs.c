@@ -4,6 +4,7 @@
 
 #include "nfs/counters.h"
 #include "nfs/server.h"
+#include "nfs/snapview.h"
 #include "sluice/base_worker.h"
 
 struct nfs_server nfs_server;
@@ -11,7 +12,7 @@ struct nfs_server nfs_server;
 int nfs_start(struct store *store)
 {
     nfs_server.store = store;
-    nfs_server.ops = store->ops;
+    nfs_server.ops = snapview_over(store->ops);
     nfs_server.pool = store->ops->pool_id(store);
     memcpy(nfs_server.handle_key, store->ops->secret(store), sizeof nfs_server.handle_key);
     int error = counters_start(workers_count());

@@ -16,7 +16,7 @@
 #include "nfs/server.h"
 #include "sluice/volume.h"
 
-enum { FAKE_TREE = 5, FAKE_OTHER_TREE = 6, FAKE_ENTRIES_MAX = 400 };
+enum { FAKE_TREE = 5, FAKE_OTHER_TREE = 6, FAKE_ENTRIES_MAX = 400, FAKE_SNAPSHOT = 1000 };
 
 /* ---- the store ---- */
 
@@ -38,6 +38,10 @@ static struct fake {
     unsigned entries;         /* of the fake directory */
     unsigned released;        /* slices */
     bool dir_attr_missing;
+    uint32_t snapshots;       /* of FAKE_TREE: their trees are FAKE_SNAPSHOT + 0, 1...; names s0, s1... */
+    uint32_t born;            /* snapshots before this one do not have fake_dir's directory */
+    bool shown;               /* the volume shows `.snapshot` */
+    struct store_object asked; /* by the last getattr, lookup, access, readdir */
 } fake;
 
 static inline int fake_op(const struct store_cred *cred)
@@ -63,6 +67,9 @@ static int fake_root(struct store *s, uint32_t tree, struct store_object *out)
 
 static int fake_getattr(struct store *s, const struct store_object *o, struct store_attr *out)
 {
+    fake.asked = *o;
+    if (o->tree >= FAKE_SNAPSHOT && o->tree - FAKE_SNAPSHOT < fake.born)
+        return -ESTALE;
     *out = fake.attr;
     return fake_op(NULL);
 }
@@ -83,6 +90,7 @@ static int fake_lookup(struct store *s, const struct store_cred *c, const struct
                        struct store_attr *dir_attr)
 {
     fake_name(fake.name, name);
+    fake.asked = *dir;
     *out = fake.object;
     *attr = fake.attr;
     if (dir_attr && !fake.dir_attr_missing)
@@ -95,7 +103,8 @@ static int fake_lookup(struct store *s, const struct store_cred *c, const struct
 static int fake_access(struct store *s, const struct store_cred *c, const struct store_object *o, uint32_t want,
                        uint32_t *granted, struct store_attr *attr)
 {
-    *granted = 0xff;
+    fake.asked = *o;
+    *granted = want;
     *attr = fake.attr;
     return fake_op(c);
 }
@@ -186,6 +195,7 @@ static int fake_readdir(struct store *s, const struct store_cred *c, const struc
 {
     char name[40];
     memset(name, 'n', sizeof name);
+    fake.asked = *dir;
     fake.cookie = cookie;
     *dir_attr = fake.attr;
     if (fake_op(c))
@@ -229,12 +239,19 @@ static const uint8_t *fake_secret(struct store *s)
     return secret;
 }
 
+static int fake_changed(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when)
+{
+    *change = 4711;
+    *when = (struct store_time){.seconds = 815};
+    return volume == FAKE_TREE ? 0 : -ESTALE;
+}
+
 static const struct store_ops fake_ops = {
     .name = "fake", .root = fake_root, .getattr = fake_getattr, .setattr = fake_setattr, .lookup = fake_lookup,
     .access = fake_access, .readlink = fake_readlink, .read = fake_read, .write = fake_write, .make = fake_make,
     .remove = fake_remove, .rmdir = fake_remove, .rename = fake_rename, .link = fake_link,
     .readdir = fake_readdir, .usage = fake_usage, .commit = fake_commit, .write_verifier = fake_verifier,
-    .pool_id = fake_pool_id, .secret = fake_secret,
+    .pool_id = fake_pool_id, .secret = fake_secret, .snapshots_changed = fake_changed,
 };
 static struct store fake_store = {.ops = &fake_ops};
 
@@ -244,6 +261,11 @@ static struct volume_grant fake_grants[2] = {{.allowed = true, .write = true}, {
 
 int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t cache[2], struct volume_grant *out)
 {
+    if (tree >= FAKE_SNAPSHOT && tree - FAKE_SNAPSHOT < fake.snapshots) {
+        *out = fake_grants[0];
+        out->write = false;
+        return 0;
+    }
     if (tree != FAKE_TREE && tree != FAKE_OTHER_TREE)
         return -ESTALE;
     *out = fake_grants[tree - FAKE_TREE];
@@ -267,7 +289,7 @@ int volume_by_name(const char *name, size_t length, uint32_t *tree)
 int volume_each(int (*each)(void *arg, const struct volume_info *info), void *arg)
 {
     static struct volume_rule rules[2];
-    static const struct volume_config configs[2] = {{.name = "vol", .rule_count = 2, .rules = rules},
+    struct volume_config configs[2] = {{.name = "vol", .rule_count = 2, .rules = rules, .show_snapshots = fake.shown},
                                                     {.name = "two", .rule_count = 1, .rules = rules}};
     for (uint32_t i = 0; i < 2; i++) {
         struct volume_info info = {.tree = FAKE_TREE + i, .config = &configs[i]};
@@ -276,6 +298,39 @@ int volume_each(int (*each)(void *arg, const struct volume_info *info), void *ar
             return error;
     }
     return 0;
+}
+
+int volume_snapshot_of(uint32_t tree, uint32_t *volume, char name[VOLUME_NAME_MAX + 1])
+{
+    if (tree < FAKE_SNAPSHOT || tree - FAKE_SNAPSHOT >= fake.snapshots)
+        return -ESTALE;
+    *volume = FAKE_TREE;
+    if (name)
+        snprintf(name, VOLUME_NAME_MAX + 1, "s%u", tree - FAKE_SNAPSHOT);
+    return 0;
+}
+
+int volume_snapshot_by_name(uint32_t volume, const char *name, size_t length, uint32_t *tree)
+{
+    char text[32] = "";
+    if (volume != FAKE_TREE || length < 2 || length > 8 || *name != 's')
+        return -ENOENT;
+    memcpy(text, name + 1, length - 1);
+    *tree = FAKE_SNAPSHOT + (uint32_t)atoi(text);
+    return *tree - FAKE_SNAPSHOT < fake.snapshots ? 0 : -ENOENT;
+}
+
+int volume_each_snapshot(uint32_t volume, uint32_t after, volume_snapshot_fn *each, void *arg)
+{
+    int error = 0;
+    for (uint32_t i = 0; volume == FAKE_TREE && i < fake.snapshots && error >= 0; i++) {
+        char name[32];
+        struct volume_snapshot s = {.tree = FAKE_SNAPSHOT + i, .volume = volume, .number = i + 1, .name = name, .by = ""};
+        snprintf(name, sizeof name, "s%u", i);
+        if (s.tree > after)
+            error = each(arg, &s);
+    }
+    return error < 0 ? error : 0;
 }
 
 void volume_rules_format(const struct volume_rule *rules, uint32_t count, char *to, size_t room)
