@@ -30,6 +30,7 @@ enum {
     STORE_BLOCK = 4096,
     STORE_LINKS_MAX = 65000,
     STORE_GROUPS_MAX = 16,
+    STORE_NAMED_MOST = 1024,
     STORE_SNAPSHOTS_MOST = 1 << 22, /* of one volume */
 };
 #define STORE_FILE_MAX ((uint64_t)INT64_MAX)
@@ -256,6 +257,14 @@ struct store_ops {
     int (*snapshots_changed)(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);
     /* Calls each() for every tree; what it gets is valid during the call.  Any thread; never waits. */
     int (*tree_each)(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg);
+
+    /* ---- small records that the volume layer keeps in the pool: `key` has up to 48 characters without '/' ---- */
+    /* value NULL: no longer.  At most STORE_NAMED_MOST bytes. */
+    int (*named_put)(struct store *s, const char *key, const void *value, size_t length);
+    /* Calls each() for every one, in the order of keys.  A negative return ends it and is given back.  Any thread that
+     * may wait. */
+    int (*named_each)(struct store *s, int (*each)(void *arg, const char *key, const void *value, size_t length),
+                      void *arg);
 
     /* ---- the whole ---- */
     uint32_t (*pool_id)(struct store *s);             /* any thread */

@@ -35,6 +35,7 @@ struct volume_config {
     bool read_only;            /* a clone that was not made writable */
     bool show_snapshots;       /* `.snapshot` is in the listing of the root */
     char policy[VOLUME_NAME_MAX + 1]; /* of its schedule; "" is none */
+    int64_t policy_since;             /* when it was given; seconds since 1970 */
 };
 
 /* ---- look-ups ---- */
@@ -108,8 +109,9 @@ int volume_delete(uint32_t tree, bool now, char why[256]);
 int volume_undelete(const char *name, const char *to, uint32_t *tree, char why[256]);
 /* Deleted volumes that are kept, oldest first; `deleted` is when.  Contract as volume_each(). */
 int volume_each_deleted(int (*each)(void *arg, const struct volume_info *info, int64_t deleted), void *arg);
-/* Lets go of what was deleted VOLUME_KEPT_SECONDS before `now` or earlier. */
-int volume_purge(int64_t now);
+/* Lets go of what was deleted VOLUME_KEPT_SECONDS ago.  A clock that jumps ahead by more than an hour between two calls
+ * does not count as time that has passed: to be called every few seconds. */
+int volume_purge(void);
 
 /* One instant for all `volumes`: each gets a snapshot of this name.  `by` as in struct volume_snapshot; `lock` is until
  * when (0: not).  -EEXIST, -EINVAL (name), -ENOSPC (too many). Nothing is half done. */
@@ -126,6 +128,49 @@ int volume_restore(uint32_t volume, uint32_t snapshot, const char *safety, char 
 /* A new volume from a snapshot: config->name, ->read_only and what else the caller set.  config of the origin is the
  * caller's to copy. -EINVAL: a live volume. */
 int volume_clone(uint32_t snapshot, const struct volume_config *config, uint32_t *tree, char why[256]);
+
+/* ---- policies: which snapshots are taken by themselves, and how many are kept ----
+ * Times of day are UTC.  What was taken by a kind of a policy is known by `by`, so nothing else is ever deleted. */
+
+enum { POLICY_KEEPS_MOST = 5, POLICY_PREFIX_MAX = 31 };
+enum policy_period { POLICY_EVERY, POLICY_HOURLY, POLICY_DAILY, POLICY_WEEKLY, POLICY_MONTHLY };
+struct volume_policy {
+    char name[VOLUME_NAME_MAX + 1];
+    bool built_in; /* "default", "none" */
+    unsigned count;
+    struct policy_keep {
+        enum policy_period period;
+        uint32_t keep;              /* so many; the oldest goes first */
+        uint32_t every;             /* seconds: POLICY_EVERY, at multiples since midnight UTC 1970 */
+        uint8_t minute, hour;       /* of the others */
+        uint8_t day;                /* weekly: 0 Sunday to 6; monthly: 1 to 28 */
+        int64_t lock;               /* seconds for which each is locked; 0: not */
+        char prefix[POLICY_PREFIX_MAX + 1]; /* of its snapshots' names: "hourly" unless told otherwise */
+    } keeps[POLICY_KEEPS_MOST];
+};
+
+/* "hourly=6@:05,daily=2@00:10,weekly=2@sun-00:15,monthly=1@1-00:20,every=15m:4", each with /prefix=NAME and /lock=7d
+ * behind it where wanted; the times shown are the defaults.  -EINVAL with the word that is wrong. */
+int policy_parse(const char *name, const char *text, struct volume_policy *out, char why[256]);
+void policy_format(const struct volume_policy *policy, char *to, size_t room); /* the same text back */
+/* The last time at or before `now` at which this one is due. */
+int64_t policy_due(const struct policy_keep *keep, int64_t now);
+
+/* By name; -ENOENT. Any thread. */
+int policy_get(const char *name, struct volume_policy *out);
+/* In the order of names; contract as volume_each(). */
+int policy_each(int (*each)(void *arg, const struct volume_policy *policy), void *arg);
+/* Changes, as those of volumes.  -EEXIST with `replace` false; -EINVAL: built in; delete: -EBUSY: a volume has it. */
+int policy_put(const struct volume_policy *policy, bool replace, char why[256]);
+int policy_delete(const char *name, char why[256]);
+
+/* Takes what is due and deletes what is too many, for every volume: to be called every few seconds.  What was
+ * missed is taken once.  A clock that was set back starts again from where it is. Coroutine. */
+void volume_schedule(void);
+
+/* The clock that all of this goes by, in seconds since 1970: the host's, or what a test makes up. NULL: the host's. */
+void volume_set_clock(int64_t (*clock)(void));
+int64_t volume_now(void);
 
 /* ---- texts ---- */
 

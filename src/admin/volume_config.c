@@ -101,6 +101,18 @@ static int set_writable(struct volume_settings *s, const char *value, char why[2
     return error;
 }
 
+static int set_policy(struct volume_settings *s, const char *value, char why[256])
+{
+    struct volume_policy policy;
+    if (policy_get(value, &policy)) {
+        snprintf(why, 256, "there is no policy '%.80s'; sluice policy list shows those there are", value);
+        return -ENOENT;
+    }
+    snprintf(s->config->policy, sizeof s->config->policy, "%s", policy.count ? value : "");
+    s->config->policy_since = volume_now();
+    return 0;
+}
+
 static int set_show_snapshots(struct volume_settings *s, const char *value, char why[256])
 {
     return set_flag("show-snapshots", value, &s->config->show_snapshots, why);
@@ -113,12 +125,13 @@ int settings_set(struct volume_settings *s, const char *key, const char *value, 
         int (*set)(struct volume_settings *s, const char *value, char why[256]);
     } keys[] = {{"size", set_size}, {"allow", set_allow}, {"squash", set_squash},
                 {"owner", set_owner}, {"mode", set_mode},
-                {"writable", set_writable}, {"show-snapshots", set_show_snapshots}};
+                {"writable", set_writable}, {"show-snapshots", set_show_snapshots},
+                {"policy", set_policy}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i].key) == 0)
             return keys[i].set(s, value, why);
-    snprintf(why, 256, "unknown key '%.60s'; a volume has size, allow, squash, owner, mode, writable and "
-             "show-snapshots", key);
+    snprintf(why, 256, "unknown key '%.60s'; a volume has size, allow, squash, owner, mode, writable, "
+             "show-snapshots and policy", key);
     return -EINVAL;
 }
 

@@ -6,6 +6,7 @@
 #include "sluice/base_log.h"
 #include "volume/change.h"
 #include "volume/host.h"
+#include "volume/policy.h"
 #include "volume/rules.h"
 
 struct store *volume_the_store;
@@ -113,6 +114,8 @@ int volume_start(struct store *from)
     volume_the_store = from;
     int error = from->ops->tree_each(from, load_tree, &load);
     if (!error)
+        error = policies_start(from);
+    if (!error)
         error = load_all(&load); /* what it took over stays when it fails: the server does not start then */
     free(load.volumes);
     free(load.snapshots);
@@ -123,6 +126,8 @@ void volume_stop(void)
 {
     table_free();
     deleted_free();
+    schedule_stop();
+    policies_stop();
     host_addresses_free();
     volume_the_store = NULL;
 }
@@ -200,7 +205,7 @@ int volume_create(const struct volume_config *config, uint32_t uid, uint32_t gid
         error = change_size_is_right(config->size, why);
     if (error)
         return error;
-    struct volume *v = volume_new(0, config, time(NULL), NULL);
+    struct volume *v = volume_new(0, config, volume_now(), NULL);
     if (!v)
         return change_no_memory(why);
     coro_mutex_lock(&volume_changes);

@@ -106,7 +106,7 @@ static int take(struct taking *all, struct store_snapshot *each, unsigned count,
 int volume_snapshot_create(const uint32_t *volumes, unsigned count, const char *name, const char *by, int64_t lock,
                            uint32_t *snapshots, char why[256])
 {
-    const struct volume_snapshot as = {.name = name, .by = by, .created = time(NULL), .locked_until = lock};
+    const struct volume_snapshot as = {.name = name, .by = by, .created = volume_now(), .locked_until = lock};
     int error = volume_name_check(name, why);
     if (error)
         return error;
@@ -137,7 +137,7 @@ int volume_snapshot_create(const uint32_t *volumes, unsigned count, const char *
 static int delete_it(struct volume *v, struct snapshot *s, char why[256])
 {
     struct store *store = volume_the_store;
-    if (s->locked_until > time(NULL)) {
+    if (s->locked_until > volume_now()) {
         snprintf(why, 256, "%s@%s is locked; sluice snapshot list %s shows until when", v->config.name, s->name,
                  v->config.name);
         return -EBUSY;
@@ -219,7 +219,7 @@ int volume_snapshot_lock(uint32_t snapshot, int64_t until, char why[256])
     struct snapshot *s;
     coro_mutex_lock(&volume_changes);
     int error = find(snapshot, &v, &s) ? 0 : not_there(why);
-    if (!error && until <= time(NULL)) {
+    if (!error && until <= volume_now()) {
         snprintf(why, 256, "that is in the past; right would be a time to come");
         error = -EINVAL;
     } else if (!error && until < s->locked_until) {
@@ -249,7 +249,7 @@ static int restore(struct volume *v, uint32_t snapshot, const char *safety, char
 {
     struct store *store = volume_the_store;
     struct taking t = {.volume = v};
-    struct volume_snapshot as = {.name = safety, .by = "restore", .created = time(NULL)};
+    struct volume_snapshot as = {.name = safety, .by = "restore", .created = volume_now()};
     struct store_snapshot made = {.volume = v->tree};
     int error = safety ? take_ready(&t, &as, why) : 0;
     if (!error && safety) {
@@ -313,7 +313,7 @@ int volume_clone(uint32_t snapshot, const struct volume_config *config, uint32_t
         error = change_size_is_right(config->size, why);
     if (error)
         return error;
-    struct volume *v = volume_new(0, config, time(NULL), NULL);
+    struct volume *v = volume_new(0, config, volume_now(), NULL);
     if (!v)
         return change_no_memory(why);
     v->origin = snapshot;

@@ -136,7 +136,25 @@ static struct volume *first_due(int64_t now)
     return v;
 }
 
-int volume_purge(int64_t now)
+/* The time by which they age: it begins with the clock's, never goes back, and runs no more than an hour between two
+ * calls ahead of the other clock, which nobody sets. */
+static int64_t aged(void)
+{
+    enum { JUMP = 3600 };
+    static int64_t now, last_wall, last_steady;
+    struct timespec steady;
+    clock_gettime(CLOCK_BOOTTIME, &steady);
+    int64_t wall = volume_now(), passed = wall - last_wall, really = (int64_t)steady.tv_sec - last_steady;
+    if (!now)
+        now = wall;
+    else if (passed > 0)
+        now += passed > really + JUMP ? really : passed;
+    last_wall = wall;
+    last_steady = steady.tv_sec;
+    return now;
+}
+
+static int purge(int64_t now)
 {
     int error = 0;
     struct volume *v;
@@ -148,6 +166,11 @@ int volume_purge(int64_t now)
     }
     coro_mutex_unlock(&volume_changes);
     return error;
+}
+
+int volume_purge(void)
+{
+    return purge(aged());
 }
 
 int change_not_locked(const struct volume *v, int64_t now, char why[256])
@@ -166,7 +189,7 @@ int change_not_locked(const struct volume *v, int64_t now, char why[256])
 
 int volume_delete(uint32_t tree, bool now, char why[256])
 {
-    int64_t at = time(NULL);
+    int64_t at = volume_now();
     coro_mutex_lock(&volume_changes);
     struct volume *old = table_by_tree(table_current(), tree);
     int error = old ? change_not_locked(old, at, why) : change_gone(why);
@@ -175,7 +198,7 @@ int volume_delete(uint32_t tree, bool now, char why[256])
     coro_mutex_unlock(&volume_changes);
     if (error || !now)
         return error;
-    return change_store_said(volume_purge(at), why);
+    return change_store_said(purge(1 + VOLUME_KEPT_SECONDS), why);
 }
 
 /* ---- undelete ---- */

@@ -35,7 +35,8 @@ char *props_dump(const struct volume *v)
             !put(all, "allow", json_string(allow)) &&
             !put(all, "created", json_integer(v->created)) && !put_flag(all, "deleted", v->deleted) &&
             !put_flag(all, "read_only", v->config.read_only) &&
-            !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_policy(all, v->config.policy))
+            !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_policy(all, v->config.policy) &&
+            !put_flag(all, "policy_since", v->config.policy_since))
             text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
     }
     json_decref(all);
@@ -59,6 +60,7 @@ static int read_config(json_t *props, struct volume_config *config, char why[256
     }
     config->read_only = json_integer_value(json_object_get(props, "read_only"));
     config->show_snapshots = json_integer_value(json_object_get(props, "show_snapshots"));
+    config->policy_since = json_integer_value(json_object_get(props, "policy_since"));
     const char *policy = json_string_value(json_object_get(props, "policy"));
     snprintf(config->policy, sizeof config->policy, "%s", policy ? policy : "");
     return volume_rules_parse(allow ? allow : "", &config->rules, &config->rule_count, why);

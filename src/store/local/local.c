@@ -6,6 +6,7 @@
 
 #include "store/local/cache.h"
 #include "store/local/data.h"
+#include "store/local/named.h"
 #include "store/local/ops.h"
 #include "store/local/pool.h"
 #include "store/local/readahead.h"
@@ -97,6 +98,8 @@ static const struct store_ops local_ops = {
     .restore = snapshot_restore,
     .snapshots_changed = trees_snapshots_changed,
     .tree_each = tree_each,
+    .named_put = named_put,
+    .named_each = named_each,
     .pool_id = local_pool_id,
     .secret = local_secret,
     .status = local_status,

@@ -14,98 +14,7 @@
 #include "sluice/base_worker.h"
 #include "sluice/volume.h"
 
-/* A store of trees only, kept in RAM: their records, and who is whose snapshot. */
-enum { TREES_MOST = 4096 };
-static struct {
-    char *props;
-    uint64_t size;
-    uint32_t parent, origin, number;
-} trees[TREES_MOST];
-static uint32_t tree_count;
-static int refuse;
-
-static uint32_t tree_new(const char *props, size_t length)
-{
-    trees[tree_count].props = strndup(props, length);
-    return ++tree_count;
-}
-
-static int fake_create(struct store *s, const char *props, size_t length, uint64_t size, uint32_t uid,
-                       uint32_t gid, uint32_t mode, uint32_t *id)
-{
-    if (!refuse)
-        *id = tree_new(props, length);
-    return refuse;
-}
-
-static int fake_update(struct store *s, uint32_t id, const char *props, size_t length, uint64_t size)
-{
-    if (refuse)
-        return refuse;
-    free(trees[id - 1].props);
-    trees[id - 1].props = strndup(props, length);
-    return 0;
-}
-
-static int fake_delete(struct store *s, uint32_t id)
-{
-    if (refuse)
-        return refuse;
-    free(trees[id - 1].props);
-    trees[id - 1].props = NULL;
-    return 0;
-}
-
-static int fake_each(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg)
-{
-    int error = 0;
-    for (uint32_t i = tree_count; i-- > 0 && !error;) { /* snapshots before their volumes */
-        struct store_tree tree = {.id = i + 1,
-                                  .props = trees[i].props,
-                                  .parent = trees[i].parent,
-                                  .origin = trees[i].origin,
-                                  .number = trees[i].number};
-        tree.props_length = trees[i].props ? strlen(trees[i].props) : 0;
-        if (trees[i].props)
-            error = each(arg, &tree);
-    }
-    return error;
-}
-
-static int fake_snapshot(struct store *s, struct store_snapshot *each, unsigned count)
-{
-    static uint32_t number;
-    for (unsigned i = 0; i < count && !refuse; i++) {
-        each[i].id = tree_new(each[i].props, each[i].props_length);
-        each[i].number = ++number;
-        trees[each[i].id - 1].parent = each[i].volume;
-        trees[each[i].id - 1].number = each[i].number;
-    }
-    return refuse;
-}
-
-static int fake_clone(struct store *s, uint32_t snapshot, const char *props, size_t length, uint64_t size, uint32_t *id)
-{
-    if (refuse)
-        return refuse;
-    *id = tree_new(props, length);
-    trees[*id - 1].origin = snapshot;
-    return 0;
-}
-
-static int fake_restore(struct store *s, uint32_t volume, uint32_t snapshot, struct store_snapshot *safety)
-{
-    return safety ? fake_snapshot(s, safety, 1) : refuse;
-}
-
-static const struct store_ops ops = {.tree_create = fake_create,
-                                     .tree_update = fake_update,
-                                     .tree_delete = fake_delete,
-                                     .tree_each = fake_each,
-                                     .snapshot = fake_snapshot,
-                                     .clone = fake_clone,
-                                     .restore = fake_restore};
-static struct store fake = {&ops};
+#include "unit/volume/fake_store.h"
 
 /* ---- calls, in a coroutine ---- */
 
@@ -180,7 +89,16 @@ static int do_undelete(struct call *c)
 
 static int do_purge(struct call *c)
 {
-    return volume_purge(c->when);
+    return volume_purge();
+}
+
+static void hours_pass(unsigned hours)
+{
+    struct call c = {0};
+    for (unsigned i = 0; i < hours; i++) {
+        fake_time += 3600;
+        assert_int_equal(run(do_purge, &c), 0);
+    }
 }
 
 static struct volume_config config_of(const char *name, const char *rules)
@@ -312,7 +230,7 @@ static void a_snapshot_follows_its_volumes_rules_and_is_never_written(void **sta
 
 static void what_is_locked_stays(void **state)
 {
-    int64_t now = time(NULL);
+    int64_t now = fake_time;
     uint32_t v = volume("locked", "host"), s = snapshot(v, "one");
     struct call c = {.tree = s, .when = now - 10};
     assert_int_equal(run(do_lock, &c), -EINVAL);
@@ -346,8 +264,13 @@ static void a_deleted_volume_comes_back_with_its_snapshots_for_a_day(void **stat
     assert_int_equal(volume_access(s, &peer, cache, &grant), -ESTALE);
     restart();
     assert_int_equal(found("gone"), 0);
-    struct call back = {.name = "gone", .when = time(NULL) + VOLUME_KEPT_SECONDS - 60};
+    struct call back = {.name = "gone"};
+    hours_pass(23);
     assert_int_equal(run(do_purge, &back), 0); /* not yet */
+    fake_time += 1000 * 24 * 3600;             /* a clock that jumps is no reason */
+    assert_int_equal(run(do_purge, &back), 0);
+    fake_time -= 1000 * 24 * 3600;
+    assert_int_equal(run(do_purge, &back), 0);
     assert_int_equal(run(do_undelete, &back), 0);
     assert_int_equal(back.out[0], v);
     assert_int_equal(found("gone@one"), s);
@@ -355,8 +278,7 @@ static void a_deleted_volume_comes_back_with_its_snapshots_for_a_day(void **stat
     uint32_t again = volume("gone", "host");
     assert_int_equal(run(do_undelete, &back), -EEXIST);
     assert_int_equal(found("gone"), again);
-    back.when = time(NULL) + VOLUME_KEPT_SECONDS + 1;
-    assert_int_equal(run(do_purge, &back), 0);
+    hours_pass(25);
     assert_null(trees[v - 1].props);
     assert_null(trees[s - 1].props);
     assert_int_equal(volume_snapshot_of(s, &of, NULL), -ESTALE);
@@ -438,6 +360,7 @@ int main(void)
         cmocka_unit_test(a_thousand_come_and_go_in_any_order),
     };
     rcu_register_thread();
+    volume_set_clock(fake_clock);
     if (workers_start(1) || volume_start(&fake))
         return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
@@ -445,7 +368,6 @@ int main(void)
     blocking_stop();
     workers_stop(500);
     rcu_unregister_thread();
-    for (uint32_t i = 0; i < tree_count; i++)
-        free(trees[i].props);
+    fake_free();
     return failed;
 }
