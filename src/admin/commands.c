@@ -31,6 +31,10 @@ static const struct command commands[] = {
     {"snapshot-delete", command_snapshot_delete, " names older "},
     {"snapshot-rename", command_snapshot_rename, " name to "},
     {"snapshot-lock", command_snapshot_lock, " name until "},
+    {"policy-create", command_policy_create, " name keep "},
+    {"policy-change", command_policy_change, " name keep "},
+    {"policy-list", command_policy_list, " "},
+    {"policy-delete", command_policy_delete, " name "},
     {"restore", command_restore, " name safety "},
     {"clone-create", command_clone_create, " name to writable "},
     {"mount-command", command_mount, " name server "},
@@ -88,6 +92,21 @@ int volume_copy(struct volume_copy *to, const struct volume_info *info)
     if (config->rule_count)
         memcpy(to->config.rules, config->rules, config->rule_count * sizeof *config->rules);
     return 0;
+}
+
+json_t *request_tree(const struct request *r, const char *key, uint32_t *tree)
+{
+    const char *name = request_text(r, key);
+    struct volume_copy v;
+    uint32_t volume;
+    if (name && strchr(name, '@'))
+        return snapshot_find(name, &volume, tree);
+    json_t *answer = request_volume(r, key, &v);
+    if (answer)
+        return answer;
+    free(v.config.rules);
+    *tree = v.tree;
+    return NULL;
 }
 
 struct search {

@@ -28,6 +28,10 @@ json_t *command_snapshot_list(struct request *r);
 json_t *command_snapshot_delete(struct request *r);
 json_t *command_snapshot_rename(struct request *r);
 json_t *command_snapshot_lock(struct request *r);
+json_t *command_policy_create(struct request *r);
+json_t *command_policy_change(struct request *r);
+json_t *command_policy_list(struct request *r);
+json_t *command_policy_delete(struct request *r);
 json_t *command_restore(struct request *r);
 json_t *command_clone_create(struct request *r);
 json_t *command_mount(struct request *r);
@@ -48,6 +52,8 @@ struct volume_copy {
 /* The volume that args names under `key`.  NULL when found, else the answer. */
 json_t *request_volume(const struct request *r, const char *key, struct volume_copy *out);
 
+/* The tree of a volume, or of a snapshot: "VOL@NAME".  NULL when found, else the answer. */
+json_t *request_tree(const struct request *r, const char *key, uint32_t *tree);
 int volume_copy(struct volume_copy *to, const struct volume_info *info); /* -ENOMEM */
 json_t *volume_copy_of(uint32_t tree, struct volume_copy *out);           /* the same by number */
 /* The snapshot that "VOL@NAME" names, and its volume.  NULL when found, else the answer. */

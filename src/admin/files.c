@@ -9,18 +9,17 @@ enum { LS_BATCH = 256, CAT_BYTES = 1 << 20 };
 /* The volume and object of a request's "name" and "path".  NULL when found, else the answer. */
 static json_t *find_object(struct request *r, struct store_object *out)
 {
-    struct volume_copy v;
+    uint32_t tree;
     size_t length, at;
-    json_t *answer = request_volume(r, "name", &v);
+    json_t *answer = request_tree(r, "name", &tree);
     if (answer)
         return answer;
-    free(v.config.rules);
     char *path = protocol_get_bytes(r->args, "path", &length);
     if (!path)
         return request_error(-EINVAL, "the request has no \"path\"; right would be VOLUME:/PATH");
-    int error = path_find(v.tree, &root_cred, path, length, out, &at);
+    int error = path_find(tree, &root_cred, path, length, out, &at);
     if (error)
-        answer = request_error(error, "%s:%.500s: %s", v.config.name, path, sl_strerror(error));
+        answer = request_error(error, "%s:%.500s: %s", request_text(r, "name"), path, sl_strerror(error));
     free(path);
     return answer;
 }

@@ -9,6 +9,7 @@
 
 #include "admin/commands.h"
 #include "admin/control.h"
+#include "admin/housekeeping.h"
 #include "admin/options.h"
 #include "sluice/base_worker.h"
 #include "sluice/nfs.h"
@@ -70,6 +71,7 @@ static void trim_heap(void)
 static void tick(uv_timer_t *timer)
 {
     rpc_tick();
+    housekeeping_tick();
     trim_heap();
 }
 
@@ -163,7 +165,8 @@ static int with_rpc(const struct options *o)
     serve();
     alarm(STOP_SECONDS);
     bool calls_ended = rpc_stop(RPC_STOP_MS);
-    if (!control_stop(CONTROL_STOP_MS)) {
+    bool commands_ended = control_stop(CONTROL_STOP_MS);
+    if (!housekeeping_stop(CONTROL_STOP_MS) || !commands_ended) {
         log_warning("sluiced", "a command did not end in time; leaving without it");
         leave_now(0);
     }

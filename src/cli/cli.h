@@ -32,6 +32,9 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(until, "DATE", "Until when: 2026-12-31, 2026-12-31 18:00 (UTC) or +30d") \
     X(older, "AGE", "Only those that were taken longer ago, like 12h, 7d or 2w") \
     X(no_safety, NULL, "Give up what the volume holds now: take no snapshot of it first") \
+    X(keep, "WHAT", "How many snapshots of which kind: hourly=6,daily=2,weekly=2,monthly=1,every=15m:4, up to " \
+                    "five; each with its time (UTC) @:05, @00:10, @sun-00:15 or @1-00:20, /prefix=NAME, /lock=7d") \
+    X(policy, "NAME", "The schedule of its snapshots; none is none") \
     X(now, NULL, "Do not keep it for a day") \
     X(deleted, NULL, "Those that were deleted and are still kept")
 
@@ -121,6 +124,11 @@ int cli_snapshot_list(const struct cli *cli);
 int cli_snapshot_delete(const struct cli *cli);
 int cli_snapshot_rename(const struct cli *cli);
 int cli_snapshot_lock(const struct cli *cli);
+int cli_policy_create(const struct cli *cli);
+int cli_policy_change(const struct cli *cli);
+int cli_policy_list(const struct cli *cli);
+int cli_policy_delete(const struct cli *cli);
+int cli_policy_set(const struct cli *cli);
 int cli_restore(const struct cli *cli);
 int cli_clone_create(const struct cli *cli);
 int cli_mount_command(const struct cli *cli);

@@ -17,7 +17,7 @@ static const struct cli_command commands[] = {
     {"volume list", "[--deleted]", "Lists the volumes", 0, 0, " deleted ", .run = cli_volume_list},
     {"volume show", "NAME", "Shows a volume's settings and what it holds", 1, 1, " ", .run = cli_volume_show},
     {"volume set", "NAME KEY=VALUE...", "Changes a volume's settings; all of them or, if one is wrong, none", 2, 64,
-     " ", .run = cli_volume_set, .keys = " size allow squash owner mode writable show_snapshots ",
+     " ", .run = cli_volume_set, .keys = " size allow squash owner mode writable show_snapshots policy ",
      .more = "Clients that have it mounted notice at once."},
     {"volume rename", "NAME NEW", "Renames a volume; clients that have it mounted go on", 2, 2, " ",
      .run = cli_volume_rename},
@@ -43,6 +43,16 @@ static const struct cli_command commands[] = {
     {"clone create", "VOL@NAME NEW [--writable]", "Makes a volume out of a snapshot, in an instant", 2, 2, " writable ",
      .run = cli_clone_create,
      .more = "It shares the snapshot's data, on disk and in RAM, and begins with the volume's rules, squash and size."},
+    {"policy create", "NAME --keep WHAT", "Makes a policy: which snapshots are taken by themselves and kept", 1, 1,
+     " keep ", .run = cli_policy_create,
+     .more = "The oldest of its kind goes first; snapshots made by hand are never deleted. What was missed while the "
+             "server was down is taken once when it starts."},
+    {"policy list", "", "Lists the policies", 0, 0, " ", .run = cli_policy_list},
+    {"policy change", "NAME --keep WHAT", "Changes a policy, for all volumes that have it", 1, 1, " keep ",
+     .run = cli_policy_change},
+    {"policy delete", "NAME", "Deletes a policy that no volume has", 1, 1, " ", .run = cli_policy_delete},
+    {"policy set", "VOL NAME", "Gives a volume a policy: default, none or one of yours", 2, 2, " ",
+     .run = cli_policy_set},
     {"import", "VOLUME DIR [--to PATH]", "Copies a directory of the server's machine into a volume; run again, "
      "it goes on where it was", 2, 2, " to ", .run = cli_import,
      .more = "The server itself reads DIR. Modes, owners, times, links and holes are kept. A file that is there with "

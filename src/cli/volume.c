@@ -62,8 +62,9 @@ static void show_list(const json_t *answer)
 
 static void show_created(const json_t *answer)
 {
-    printf("volume %s created; sluice mount-command %s prints how to mount it\n", text_of(answer, "name"),
-           text_of(answer, "name"));
+    printf("volume %s created; sluice mount-command %s prints how to mount it\n"
+           "no snapshots are taken by themselves; sluice policy set %s default changes that\n", text_of(answer, "name"),
+           text_of(answer, "name"), text_of(answer, "name"));
 }
 
 static void add(json_t *request, const struct cli *cli, enum cli_option option, const char *key)

@@ -438,7 +438,7 @@ int policy_put(const struct volume_policy *policy, bool replace, char why[256])
     coro_mutex_lock(&volume_changes);
     int error = not_built_in(policy->name, why);
     if (!error && !replace && policy_get(policy->name, &there) == 0) {
-        snprintf(why, 256, "there is a policy '%s' already; sluice policy set changes it for all its volumes",
+        snprintf(why, 256, "there is a policy '%s' already; sluice policy change changes it for all its volumes",
                  policy->name);
         error = -EEXIST;
     }
@@ -467,7 +467,7 @@ static int not_used(const char *name, char why[256])
     rcu_read_lock();
     int error = volume_each(uses, search);
     if (error)
-        snprintf(why, 256, "the volume %s has this policy; sluice policy apply %s none takes it away", search[1],
+        snprintf(why, 256, "the volume %s has this policy; sluice policy set %s none takes it away", search[1],
                  search[1]);
     rcu_read_unlock();
     return error;

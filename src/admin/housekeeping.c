@@ -1,0 +1,37 @@
+#include "admin/housekeeping.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "sluice/base_coro.h"
+#include "sluice/base_worker.h"
+#include "sluice/volume.h"
+
+static atomic_bool running;
+
+static void round_of(void *arg)
+{
+    volume_schedule();
+    volume_purge(); /* what could not go now is tried again */
+    atomic_store(&running, false);
+}
+
+static void begin(struct task *task)
+{
+    if (coro_start(round_of, NULL))
+        atomic_store(&running, false); /* no memory: the next tick */
+}
+
+void housekeeping_tick(void)
+{
+    static struct task task = {.run = begin};
+    if (!atomic_exchange(&running, true))
+        worker_post(worker_at(0), &task);
+}
+
+bool housekeeping_stop(unsigned ms)
+{
+    while (atomic_load(&running) && ms--)
+        usleep(1000);
+    return !atomic_load(&running);
+}
