@@ -37,6 +37,7 @@ struct rpc_conn {
     struct ring_op receive_op, send_op;
     struct call_queue leaving; /* in the present sendmsg; the first may have been sent in part */
     struct call_queue small, bulk;
+    unsigned mixed; /* for so many sendmsgs more small replies are expected between bulk ones */
     struct send_batch *batch;
 
     struct rpc_conn *next, *previous; /* the worker's */

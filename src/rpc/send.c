@@ -8,6 +8,8 @@ enum {
     BATCH_PIECES = 1024,
     BATCH_BYTES = 2 * 1024 * 1024,
     SMALL_REPLY = 8 * 1024,
+    MIXED_BYTES = 512 * 1024, /* of bulk replies in one sendmsg while small ones come too, which wait until it ends */
+    MIXED_BATCHES = 16,       /* sendmsgs without a small reply until none is expected any more */
     FREE_BATCHES_MOST = 32
 };
 
@@ -91,39 +93,62 @@ void send_free(struct rpc_worker *worker)
     worker->free_batch_count = 0;
 }
 
-static void batch_add(struct send_batch *batch, const struct call *call)
+/* As much of the reply as `most` bytes on the batch leave room for. */
+static void batch_add(struct send_batch *batch, const struct call *call, size_t most)
 {
     size_t bytes;
     unsigned count = (unsigned)batch->message.msg_iovlen;
-    batch->message.msg_iovlen += call_iov(call, batch->iov + count, BATCH_PIECES - count,
-                                          BATCH_BYTES - batch->bytes, &bytes);
+    batch->message.msg_iovlen +=
+        call_iov(call, batch->iov + count, BATCH_PIECES - count, most - batch->bytes, &bytes);
     batch->bytes += bytes;
 }
 
-/* A queue's replies go on the batch until it holds so many pieces or bytes. */
-static void batch_take(struct send_batch *batch, struct rpc_conn *conn, struct call_queue *from,
-                       unsigned pieces, size_t bytes)
+struct share {
+    unsigned pieces;
+    size_t bytes;
+};
+
+static bool batch_full(const struct send_batch *batch, struct share until)
 {
-    while (from->first && batch->message.msg_iovlen < pieces && batch->bytes < bytes) {
+    return batch->message.msg_iovlen >= until.pieces || batch->bytes >= until.bytes;
+}
+
+/* A queue's replies go on the batch until it holds so much. */
+static void batch_take(struct send_batch *batch, struct rpc_conn *conn, struct call_queue *from,
+                       struct share until, size_t most)
+{
+    while (from->first && !batch_full(batch, until)) {
         struct call *call = pop(from);
         push(&conn->leaving, call);
-        batch_add(batch, call);
+        batch_add(batch, call, most);
     }
+}
+
+/* Bulk replies alone leave in large portions, which is cheaper.  A small reply has to wait until the sendmsg before it
+ * has ended: where such come, the portions are smaller. */
+static size_t most_bytes(struct rpc_conn *conn)
+{
+    if (conn->small.first)
+        conn->mixed = MIXED_BATCHES;
+    else if (conn->mixed)
+        conn->mixed--;
+    return conn->mixed ? MIXED_BYTES : BATCH_BYTES;
 }
 
 static void batch_fill(struct send_batch *batch, struct rpc_conn *conn)
 {
+    size_t most = most_bytes(conn);
     batch->message = (struct msghdr){.msg_iov = batch->iov};
     batch->bytes = 0;
     for (struct call *call = conn->leaving.first; call; call = call->next) {
-        if (batch->message.msg_iovlen == BATCH_PIECES || batch->bytes == BATCH_BYTES)
+        if (batch_full(batch, (struct share){BATCH_PIECES, most}))
             return;
-        batch_add(batch, call);
+        batch_add(batch, call, most);
     }
     /* Half is left to bulk replies, or a stream of small ones could keep them for ever. */
-    unsigned share = conn->bulk.first ? 2 : 1;
-    batch_take(batch, conn, &conn->small, BATCH_PIECES / share, BATCH_BYTES / share);
-    batch_take(batch, conn, &conn->bulk, BATCH_PIECES, BATCH_BYTES);
+    unsigned parts = conn->bulk.first ? 2 : 1;
+    batch_take(batch, conn, &conn->small, (struct share){BATCH_PIECES / parts, most / parts}, most);
+    batch_take(batch, conn, &conn->bulk, (struct share){BATCH_PIECES, most}, most);
 }
 
 static void sent(struct rpc_conn *conn, uint32_t bytes)

@@ -257,6 +257,45 @@ static void requests_past_the_limit_wait_their_turn(void **state)
     close(fd);
 }
 
+static int small_buffer_up(void **state)
+{
+    server_defaults();
+    test_options.send_buffer = 64 << 10;
+    server_start();
+    return 0;
+}
+
+/* The buffers of both ends hold less than one of the bulk replies, so that it is the server that decides. */
+static void a_small_reply_overtakes_bulk_ones(void **state)
+{
+    enum { BULK = 7, SMALL = 99 };
+    int fd = client_open(), room = 64 << 10;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+    for (unsigned round = 0; round < 3; round++) {
+        call_words(fd, SMALL, P_NULL, 0, 0, 0); /* such a one has been before, and more of them are to be expected */
+        expect_words(fd, SMALL, 5, 1, 0, 0, 0, 0);
+        for (uint32_t i = 0; i < BULK; i++)
+            call_words(fd, i, P_BULK, 1, 1 << 20, 0);
+        sleep_ms(50); /* it begins to send them, and cannot go on */
+        call_words(fd, SMALL, P_NULL, 0, 0, 0);
+        sleep_ms(20);
+        uint32_t bulk = 0;
+        for (unsigned i = 0; i <= BULK; i++) {
+            struct reply reply;
+            assert_true(reply_take(fd, &reply));
+            if (reply.xid == SMALL)
+                assert_true(bulk <= 1);
+            else
+                assert_int_equal(reply.xid, bulk++);
+            if (i == BULK)
+                assert_int_not_equal(reply.xid, SMALL);
+            free(reply.bytes);
+        }
+        assert_int_equal(bulk, BULK);
+    }
+    close(fd);
+}
+
 static int few_bytes_up(void **state)
 {
     server_defaults();
@@ -449,6 +488,7 @@ int main(void)
         ON_SERVER(big_records_stay_valid_while_their_calls_wait),
         ON_SERVER(a_client_that_does_not_read_holds_only_its_share),
         ON_SERVER(requests_past_the_limit_wait_their_turn),
+        cmocka_unit_test_setup_teardown(a_small_reply_overtakes_bulk_ones, small_buffer_up, server_down),
         cmocka_unit_test_setup_teardown(clients_that_do_not_read_share_what_there_is, few_bytes_up,
                                         server_down),
         cmocka_unit_test_setup_teardown(connections_past_the_limit_are_closed, few_connections_up,
