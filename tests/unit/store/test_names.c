@@ -36,7 +36,7 @@ static void a_name_is_there_as_soon_as_it_is_made(void **state)
     struct pool *p = *state;
     static const enum store_type types[] = {STORE_REG, STORE_DIR, STORE_LNK, STORE_FIFO, STORE_SOCK, STORE_CHR};
     for (unsigned i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        char known[16], unknown[16];
+        char known[24], unknown[24];
         snprintf(known, sizeof(known), "known-%u", i);
         snprintf(unknown, sizeof(unknown), "unknown-%u", i);
         is(p, &p->root, known, NULL); /* remembered as not there */
@@ -186,7 +186,7 @@ static void names_of_one_hash_agree_with_a_model(void **state)
     srandom(7);
     local_of(p->s)->meta->hash_bits = 2;
     for (int i = 0; i < STEPS; i++) {
-        char name[8], other[8];
+        char name[24], other[24];
         int n = (int)(random() % NAMES), m = (int)(random() % NAMES);
         snprintf(name, sizeof(name), "%d", n);
         snprintf(other, sizeof(other), "%d", m);
@@ -217,7 +217,7 @@ static void what_is_not_there_stays_within_the_bound(void **state)
     struct pool *p = *state;
     uint64_t entries;
     for (int i = 0; i < 5000; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof(name), "missing-%d", i);
         assert_int_equal(found(p, &p->root, name, 0), -ENOENT);
     }
@@ -321,7 +321,7 @@ static void owner(void *arg)
 {
     struct race *r = arg;
     struct store *s = r->p->s;
-    char name[16], other[16];
+    char name[24], other[24];
     unsigned number = atomic_fetch_add(&r->started, 1);
     snprintf(name, sizeof(name), "own-%u", number);
     snprintf(other, sizeof(other), "other-%u", number);
@@ -370,7 +370,7 @@ static void looker(void *arg)
     struct store *s = r->p->s;
     unsigned seed = atomic_fetch_add(&r->started, 1);
     while (!atomic_load(&r->end)) {
-        char name[16];
+        char name[24];
         struct store_object got;
         struct store_attr attr;
         snprintf(name, sizeof(name), rand_r(&seed) % 2 ? "own-%u" : "other-%u", (unsigned)rand_r(&seed) % OWNERS);
