@@ -28,6 +28,7 @@
     X(readahead_bytes, "bytes loaded ahead of readers") \
     X(readahead_used_bytes, "of these, bytes that were then read") \
     X(readahead_unused_bytes, "of these, bytes given to other data without having been read") \
+    X(warm_blocks, "4 KiB blocks loaded by warm-up (each was a miss as well)") \
     X(crc_errors, "blocks that did not match their CRC") \
     X(meta_reads, "LMDB read transactions") \
     X(table_hits, "inodes and chunk maps found in RAM") \

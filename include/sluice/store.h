@@ -177,6 +177,14 @@ struct store_range { /* what a call is about to look at */
 
 enum { STORE_EXPECT_MOST = 16 };
 
+struct store_warmed { /* bytes in whole blocks */
+    uint64_t disk;    /* loaded from disk */
+    uint64_t present; /* in RAM already */
+    uint64_t full;    /* passed over: the cache does not take them */
+    uint64_t failed;  /* could not be read, or moved meanwhile */
+    uint64_t gone;    /* ranges of files that are not there any more; not bytes */
+};
+
 struct store_ops {
     const char *name;
 
@@ -228,6 +236,15 @@ struct store_ops {
      * the cookie of an entry that is gone is good. */
     int (*readdir)(struct store *s, const struct store_cred *c, const struct store_object *dir, uint64_t cookie,
                    bool attributes, store_entry_fn *each, void *arg, bool *eof, struct store_attr *dir_attr);
+    /* Brings ranges of one tree's regular files into RAM, their metadata too (all there is of a range of length 0), in the order
+     * in which they lie on disk; many reads in flight, fewer while clients read.  What does not go is counted in
+     * *out, and no error.  -ENOMEM; SL_EFROZEN never.  Coroutine. */
+    int (*warm)(struct store *s, const struct store_range *ranges, unsigned count, struct store_warmed *out);
+    /* How many bytes of a file READ has given out so far, counted while somebody watches; to be compared with an
+     * earlier answer.  Files may share a count, rarely.  watch_begin: -ENOMEM; every begin has its end.  Any thread. */
+    int (*watch_begin)(struct store *s);
+    void (*watch_end)(struct store *s);
+    uint64_t (*watch_count)(struct store *s, const struct store_object *o);
     int (*usage)(struct store *s, uint32_t tree, struct store_usage *out);
     /* Everything acknowledged is durable, so this only has to find the object. */
     int (*commit)(struct store *s, const struct store_object *o, struct store_attr *attr);

@@ -41,6 +41,7 @@ static const struct command commands[] = {
     {"ls", command_ls, " name path path_hex "},
     {"cat", command_cat, " name path path_hex "},
     {"import", command_import, " name from from_hex to to_hex "},
+    {"warm", command_warm, " name path path_hex list ahead "},
 };
 
 static bool knows(const struct command *command, const char *key)

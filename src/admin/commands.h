@@ -38,6 +38,7 @@ json_t *command_mount(struct request *r);
 json_t *command_ls(struct request *r);
 json_t *command_cat(struct request *r);
 json_t *command_import(struct request *r);
+json_t *command_warm(struct request *r);
 
 /* A string argument, or NULL. */
 const char *request_text(const struct request *r, const char *key);

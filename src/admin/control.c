@@ -55,6 +55,13 @@ static struct chunk *outgoing_first, *outgoing_last;
 
 static void next_request(struct connection *c);
 
+static void drop_line(struct connection *c, const char *newline)
+{
+    size_t length = (size_t)(newline - c->in) + 1;
+    c->in_length -= length;
+    memmove(c->in, c->in + length, c->in_length);
+}
+
 /* ---- commands' side ---- */
 
 bool request_gone(const struct request *r)
@@ -68,6 +75,49 @@ bool request_left(struct request *r)
     if (poll(&end, 1, 0) == 1 && end.revents & (POLLHUP | POLLERR))
         r->connection->gone = true;
     return request_gone(r);
+}
+
+static int more_room(struct connection *c)
+{
+    size_t want = c->in_length + READ_ROOM;
+    if (c->in_room >= want)
+        return 0;
+    char *more = realloc(c->in, want);
+    if (!more)
+        return -ENOMEM;
+    c->in = more;
+    c->in_room = want;
+    return 0;
+}
+
+/* While a request runs the loop leaves the connection's input alone. */
+int request_next(struct request *r, json_t **out)
+{
+    struct connection *c = r->connection;
+    *out = NULL;
+    while (!request_gone(r)) {
+        char *newline = c->in_length ? memchr(c->in, '\n', c->in_length) : NULL;
+        if (newline) {
+            *out = json_loadb(c->in, (size_t)(newline - c->in), JSON_REJECT_DUPLICATES, NULL);
+            drop_line(c, newline);
+            if (json_is_object(*out))
+                return 0;
+            json_decref(*out);
+            *out = NULL;
+            return -EINVAL;
+        }
+        if (c->in_length > PROTOCOL_LINE_MAX)
+            return -EINVAL;
+        if (more_room(c))
+            return -ENOMEM;
+        ssize_t got = recv(c->fd, c->in + c->in_length, READ_ROOM, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return -EAGAIN;
+        if (got <= 0)
+            return -EPIPE;
+        c->in_length += (size_t)got;
+    }
+    return -EPIPE;
 }
 
 json_t *request_error(int error, const char *format, ...)
@@ -284,10 +334,11 @@ static void start_request(struct connection *c, json_t *args)
     answer_now(c, request_error(-ENOMEM, "the server has no memory for this command; try again"));
 }
 
-static void take_line(struct connection *c, const char *line, size_t length)
+static void take_line(struct connection *c, const char *newline)
 {
     json_error_t problem;
-    json_t *args = json_loadb(line, length, JSON_REJECT_DUPLICATES, &problem);
+    json_t *args = json_loadb(c->in, (size_t)(newline - c->in), JSON_REJECT_DUPLICATES, &problem);
+    drop_line(c, newline); /* before the request runs, which may take the lines behind it */
     if (json_is_object(args)) {
         start_request(c, args);
         return;
@@ -302,14 +353,7 @@ static void take_line(struct connection *c, const char *line, size_t length)
 static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
 {
     struct connection *c = handle->data;
-    size_t want = c->in_length + READ_ROOM;
-    if (c->in_room < want) {
-        char *more = realloc(c->in, want);
-        if (more) {
-            c->in = more;
-            c->in_room = want;
-        }
-    }
+    (void)more_room(c); /* libuv takes a buffer without room as an error */
     *buffer = uv_buf_init(c->in + c->in_length, (unsigned)(c->in_room - c->in_length));
 }
 
@@ -330,12 +374,8 @@ static void next_request(struct connection *c)
 {
     char *newline;
     while (!c->busy && !c->gone && !stopping && c->in_length &&
-           (newline = memchr(c->in, '\n', c->in_length))) {
-        size_t length = (size_t)(newline - c->in);
-        take_line(c, c->in, length);
-        c->in_length -= length + 1;
-        memmove(c->in, newline + 1, c->in_length);
-    }
+           (newline = memchr(c->in, '\n', c->in_length)))
+        take_line(c, newline);
     if (!c->busy && c->in_length > PROTOCOL_LINE_MAX) {
         answer_now(c, request_error(-EINVAL, "a request line may have at most 1 MiB"));
         c->ended = true;

@@ -35,6 +35,9 @@ bool request_left(struct request *r);
  * it any more, -ENOMEM. */
 int request_send(struct request *r, json_t *object);
 int request_send_bytes(struct request *r, const void *bytes, size_t length);
+/* The next line that the client has sent after its request, for commands that take more than one: 0 and an object to
+ * be given back, -EAGAIN when none has come yet (never waits), -EINVAL, -EPIPE when nobody is there any more. */
+int request_next(struct request *r, json_t **out);
 
 /* A final answer that says what is wrong: a sentence, and the error's name for programs. */
 json_t *request_error(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));

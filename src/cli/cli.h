@@ -36,7 +36,9 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
                     "five; each with its time (UTC) @:05, @00:10, @sun-00:15 or @1-00:20, /prefix=NAME, /lock=7d") \
     X(policy, "NAME", "The schedule of its snapshots; none is none") \
     X(now, NULL, "Do not keep it for a day") \
-    X(deleted, NULL, "Those that were deleted and are still kept")
+    X(deleted, NULL, "Those that were deleted and are still kept") \
+    X(list, "FILE", "Warm the files named there, one a line, in the order they will be read; - is standard input") \
+    X(ahead, "SIZE", "How much of a list may be loaded and not read yet (default: half of the cache)")
 
 enum cli_option {
 #define CLI_ENUM(key, value, help) OPTION_##key,
@@ -106,6 +108,14 @@ void show_wrapped(FILE *to, const char *first, int indent, const char *text, con
 /* Prints "warning: ..." to stderr, wrapped if that is a terminal. */
 void show_warning(const char *text);
 void show_name(FILE *to, const json_t *from, const char *key);
+/* Prints a "failed" event: "sluice: PATH: REASON" to stderr. */
+void show_failure(const json_t *event);
+
+/* For progress on a terminal's last line: a bar for a share from 0 to 1; takes the line back. */
+enum { BAR_ROOM = 25 };
+const char *bar_text(char to[BAR_ROOM], double share);
+void clear_line(bool terminal);
+double seconds_now(void); /* since some moment */
 
 /* ---- the commands ---- */
 
@@ -133,6 +143,7 @@ int cli_restore(const struct cli *cli);
 int cli_clone_create(const struct cli *cli);
 int cli_mount_command(const struct cli *cli);
 int cli_import(const struct cli *cli);
+int cli_warm(const struct cli *cli);
 int cli_ls(const struct cli *cli);
 int cli_cat(const struct cli *cli);
 

@@ -1,20 +1,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "sluice/base_protocol.h"
-
-enum { BAR = 24 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* Files count as well as bytes, or a tree of empty files would stand at zero. */
 static double share_done(const json_t *e)
@@ -27,37 +17,21 @@ static double share_done(const json_t *e)
 
 static void show_progress(const json_t *e, double start)
 {
-    char bar[BAR + 1], done[32], total[32], rate[32];
-    double share = share_done(e), seconds = now() - start;
+    char bar[BAR_ROOM], done[32], total[32], rate[32];
+    double share = share_done(e), seconds = seconds_now() - start;
     bool known = json_is_true(json_object_get(e, "totals_known"));
-    for (int i = 0; i < BAR; i++)
-        bar[i] = share * BAR > i ? '#' : '.';
-    bar[BAR] = 0;
     double bytes = (double)number_of(e, "done_bytes");
     double copied = bytes - (double)number_of(e, "skipped_bytes");
     bytes_text(done, (uint64_t)bytes);
     bytes_text(total, (uint64_t)number_of(e, "total_bytes"));
     bytes_text(rate, (uint64_t)(seconds > 0 ? copied / seconds : 0));
-    fprintf(stderr, "\r\033[K[%s] %3d%%%s %s of %s, %lld of %lld files, %s/s", bar, (int)(share * 100),
+    fprintf(stderr, "\r\033[K[%s] %3d%%%s %s of %s, %lld of %lld files, %s/s", bar_text(bar, share), (int)(share * 100),
             known ? "" : "?", done, total, number_of(e, "done_files"), number_of(e, "total_files"), rate);
     if (known && share > 0.001) {
         long long left = (long long)(seconds / share * (1 - share));
         fprintf(stderr, ", %lld:%02lld:%02lld left", left / 3600, left / 60 % 60, left % 60);
     }
     fflush(stderr);
-}
-
-static void clear_line(bool terminal)
-{
-    if (terminal)
-        fputs("\r\033[K", stderr);
-}
-
-static void show_failure(const json_t *e)
-{
-    fputs("sluice: ", stderr);
-    show_name(stderr, e, "path");
-    fprintf(stderr, ": %s\n", text_of(e, "reason"));
 }
 
 static void show_event(const struct cli *cli, json_t *e, double start, bool terminal)
@@ -103,7 +77,7 @@ static int show_end(const struct cli *cli, json_t *answer, double start, bool te
     if (cli->given[OPTION_json]) {
         show_json(answer);
     } else {
-        show_sum(answer, now() - start);
+        show_sum(answer, seconds_now() - start);
         if (failed)
             cli_complain("%lld could not be imported; import again when that is mended", failed);
     }
@@ -113,7 +87,7 @@ static int show_end(const struct cli *cli, json_t *answer, double start, bool te
 static int follow(const struct cli *cli, struct client *c)
 {
     bool terminal = isatty(STDERR_FILENO);
-    double start = now();
+    double start = seconds_now();
     for (;;) {
         json_t *line = client_next(c);
         if (!line)

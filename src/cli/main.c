@@ -57,6 +57,11 @@ static const struct cli_command commands[] = {
      "it goes on where it was", 2, 2, " to ", .run = cli_import,
      .more = "The server itself reads DIR. Modes, owners, times, links and holes are kept. A file that is there with "
              "the same size and time is left alone. What cannot be read is named, and the exit code is 1 then."},
+    {"warm", "VOLUME [PATH | --list FILE [--ahead SIZE]]", "Loads a tree into the server's RAM, or a list of files "
+     "in the order they will be read, ahead of the reader", 1, 2, " list ahead ", .run = cli_warm,
+     .more = "A list has one name a line, from the volume's root. What the reader has read makes room for more of it; "
+             "the command ends when all is loaded, or with ^C. Names that do not exist are counted, and the exit code "
+             "is 1 then."},
     {"ls", "VOLUME[:/PATH]", "Lists a directory of a volume, without a mount", 1, 1, " ", .run = cli_ls},
     {"cat", "VOLUME:/PATH", "Prints a file of a volume, without a mount", 1, 1, " ", .run = cli_cat},
     {"mount-command", "VOLUME [--server HOST]", "Prints the commands that mount a volume", 1, 1, " server ",

@@ -1,6 +1,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -118,4 +119,35 @@ void show_name(FILE *to, const json_t *from, const char *key)
             fputc(c, to);
     }
     free(name);
+}
+
+void show_failure(const json_t *event)
+{
+    fputs("sluice: ", stderr);
+    show_name(stderr, event, "path");
+    fprintf(stderr, ": %s\n", text_of(event, "reason"));
+}
+
+/* ---- progress ---- */
+
+const char *bar_text(char to[BAR_ROOM], double share)
+{
+    int length = BAR_ROOM - 1;
+    for (int i = 0; i < length; i++)
+        to[i] = share * length > i ? '#' : '.';
+    to[length] = 0;
+    return to;
+}
+
+void clear_line(bool terminal)
+{
+    if (terminal)
+        fputs("\r\033[K", stderr);
+}
+
+double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }

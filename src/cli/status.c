@@ -37,6 +37,19 @@ static void show_pool(const json_t *pool)
     printf("cache     %s used of %s\n", bytes(a, pool, "cache_used_bytes"), bytes(b, pool, "cache_bytes"));
 }
 
+static void show_warming(const json_t *job)
+{
+    char a[32], b[32], n[48];
+    printf("warming   %s:", text_of(job, "volume"));
+    show_name(stdout, job, "what");
+    printf(": %s, %s", count(n, job, "done_files", "file"), bytes(a, job, "done_bytes"));
+    if (json_object_get(job, "ahead_bytes"))
+        printf(", %s ahead of the reader", bytes(b, job, "ahead_bytes"));
+    else if (json_is_true(json_object_get(job, "totals_known")))
+        printf(" of %s", bytes(b, job, "total_bytes"));
+    putchar('\n');
+}
+
 static void show_status(const json_t *answer)
 {
     size_t i;
@@ -54,6 +67,8 @@ static void show_status(const json_t *answer)
     printf("clients   %s, ", count(n, clients, "connections", "connection"));
     printf("%s (%s) in flight\n", count(n, clients, "requests_in_flight", "request"),
            bytes(a, clients, "bytes_in_flight"));
+    json_array_foreach (json_object_get(answer, "warming"), i, item)
+        show_warming(item);
     const json_t *procedures = json_object_get(answer, "procedures");
     if (json_array_size(procedures))
         printf("\n%-10s %-12s %14s %12s\n", "PROGRAM", "PROCEDURE", "CALLS", "ERRORS");

@@ -42,6 +42,8 @@ struct frame *cache_get(struct cache *c, struct cache_class *class, place_t plac
 /* The same without making one. */
 struct frame *cache_peek(struct cache *c, place_t place, enum frame_size size);
 void frame_unpin(struct frame *f);
+/* Its blocks are loaded for a use that is still to come: it does not go before that while others can. */
+void frame_expect_use(struct frame *f);
 /* slice.release for slices into frames; the owner is the frame. */
 void frame_release(void *owner, const uint8_t *data, uint32_t length);
 /* Where the block of this place lies. */

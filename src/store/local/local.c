@@ -12,6 +12,8 @@
 #include "store/local/readahead.h"
 #include "store/local/reaper.h"
 #include "store/local/seg.h"
+#include "store/local/warm.h"
+#include "store/local/watch.h"
 
 struct store_time local_now(void)
 {
@@ -67,6 +69,7 @@ static void local_close(struct store *s)
     meta_close(l);
     writer_free(l);
     pool_close(l);
+    watch_free(l);
     free(l);
 }
 
@@ -87,6 +90,10 @@ static const struct store_ops local_ops = {
     .rename = local_rename,
     .link = local_link,
     .readdir = local_readdir,
+    .warm = warm_ranges,
+    .watch_begin = watch_begin,
+    .watch_end = watch_end,
+    .watch_count = watch_count,
     .usage = local_usage,
     .commit = local_commit,
     .write_verifier = local_write_verifier,

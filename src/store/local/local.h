@@ -6,6 +6,7 @@
  *   writer.h  the thread that changes metadata, group by group
  *   meta.h    records: LMDB, versions, decoded tables (table.h)
  *   reaper.h  background work in steps
+ *   warm.h    loading ahead of the readers                           watch.h  what they have read
  */
 #ifndef SLUICE_STORE_LOCAL_LOCAL_H
 #define SLUICE_STORE_LOCAL_LOCAL_H
@@ -39,6 +40,8 @@ struct local {
     struct cache *cache;
     struct reaper *reaper;
     struct readahead *readahead;
+    atomic_uint watchers;               /* watch.h */
+    _Atomic uint64_t *_Atomic watched;
     atomic_bool frozen; /* no changes: SL_EFROZEN; set by the writer, cleared by its probe */
     atomic_bool stopping;
 };

@@ -7,6 +7,7 @@
 #include "store/local/fetch.h"
 #include "store/local/ops.h"
 #include "store/local/readahead.h"
+#include "store/local/watch.h"
 
 enum { BLOCK = STORE_BLOCK, MOVED_TRIES = 16 };
 
@@ -393,6 +394,7 @@ int data_read(struct store *s, const struct store_cred *c, const struct store_ob
     }
     if (error)
         return error;
+    watch_note(l, o, r.end - r.offset);
     metric_add(METRIC_read_ops, 1);
     metric_add(METRIC_read_bytes, r.end - r.offset);
     return 0;

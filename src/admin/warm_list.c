@@ -1,0 +1,260 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "admin/warm.h"
+#include "sluice/base_coro.h"
+#include "sluice/base_protocol.h"
+#include "sluice/base_worker.h"
+
+/* How a list stays ahead.  The files in sight are those loaded and not yet read, and some names more.  The store counts
+ * what READ gives out of each; what is loaded and not read may be `ahead` bytes, and as the reader takes them more is
+ * loaded.  A reader leaves files out (its client has them in its own cache, or it reads a part only): those go from
+ * sight, as passed, when it has read half of `ahead` of what is listed behind them.  What it has read before we came to
+ * it is not loaded, so that a warm-up that began late, or is slower than the reader, gets in front of it again. */
+
+enum {
+    NAMES_AHEAD = 16384,       /* looked up and not loaded */
+    PIECE_LEAST = 1 << 20,     /* of a file, unless it is all that is left */
+    LOOK_SHARE = 20,           /* looking takes at most this part of the time */
+    YIELD_EVERY = 1024,        /* files looked at */
+    NAMES_YIELD = 32,
+    PAUSE_MS = 20, ASKED_MS = 2,
+};
+
+struct listed {
+    struct store_object object;
+    uint64_t size, loaded;
+    uint64_t base; /* the store's count when the name came */
+};
+
+struct list {
+    struct warm_job *job;
+    struct listed *at; /* [first, loading) are loaded, `loading` perhaps in part */
+    size_t first, loading, count, room;
+    uint64_t ahead, unread; /* unread: no less than it is; look() finds out */
+    uint64_t looked_ns, looking_ns;
+    bool asked, ended;
+};
+
+static uint64_t blocks(uint64_t bytes)
+{
+    return (bytes + STORE_BLOCK - 1) / STORE_BLOCK * STORE_BLOCK;
+}
+
+static uint64_t read_of(const struct list *l, const struct listed *e)
+{
+    uint64_t read = l->job->store->ops->watch_count(l->job->store, &e->object) - e->base;
+    return read < e->size ? read : e->size;
+}
+
+static uint64_t left_of(const struct listed *e, uint64_t read)
+{
+    return e->loaded > read ? blocks(e->loaded - read) : 0;
+}
+
+/* ---- names ---- */
+
+static int list_room(struct list *l)
+{
+    if (l->count < l->room)
+        return 0;
+    if (l->first > l->room / 2) {
+        memmove(l->at, l->at + l->first, (l->count - l->first) * sizeof *l->at);
+        l->count -= l->first;
+        l->loading -= l->first;
+        l->first = 0;
+        return 0;
+    }
+    size_t room = l->room ? l->room * 2 : NAMES_AHEAD * 2;
+    struct listed *grown = realloc(l->at, room * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    l->at = grown;
+    l->room = room;
+    return 0;
+}
+
+static int add_name(struct list *l, const char *path, size_t length)
+{
+    struct warm_job *job = l->job;
+    struct store *s = job->store;
+    struct store_object o;
+    struct store_attr attr;
+    size_t at;
+    job->total_files++;
+    if (warm_leads_up(path, length))
+        return warm_failed(job, path, length, "\"..\" is not for a list; name it from the volume's root");
+    int error = path_find(job->tree, &root_cred, path, length, &o, &at);
+    if (!error)
+        error = s->ops->getattr(s, &o, &attr);
+    if (error == -ENOMEM)
+        return error;
+    if (error)
+        return warm_failed(job, path, length, sl_strerror(error));
+    if (attr.type != STORE_REG)
+        return warm_failed(job, path, length, attr.type == STORE_DIR ? "is a directory; a list names files"
+                                                                     : "is no regular file");
+    error = list_room(l);
+    if (error)
+        return error;
+    l->at[l->count++] = (struct listed){.object = o, .size = attr.size, .base = s->ops->watch_count(s, &o)};
+    job->total_bytes += attr.size;
+    return 0;
+}
+
+static int add_names(struct list *l, const json_t *line)
+{
+    const json_t *names = json_object_get(line, "names"), *item;
+    size_t i;
+    if (!json_is_array(names))
+        return -EINVAL;
+    json_array_foreach (names, i, item) {
+        size_t length = json_string_length(item);
+        char *bytes = json_is_object(item) ? protocol_get_bytes(item, "name", &length) : NULL;
+        const char *path = bytes ? bytes : json_string_value(item);
+        int error = path ? add_name(l, path, length) : -EINVAL;
+        free(bytes);
+        if (error)
+            return error;
+        if (i % NAMES_YIELD == NAMES_YIELD - 1)
+            coro_yield();
+    }
+    l->ended = json_is_true(json_object_get(line, "end"));
+    return 0;
+}
+
+static int more_names(struct list *l)
+{
+    if (l->ended)
+        return 0;
+    if (!l->asked && l->count - l->loading < NAMES_AHEAD) {
+        if (request_send(l->job->request, json_pack("{s:s}", "event", "more")) == -EPIPE)
+            return -ECANCELED;
+        l->asked = true;
+    }
+    json_t *line;
+    int error = l->asked ? request_next(l->job->request, &line) : -EAGAIN;
+    if (error == -EAGAIN)
+        return 0;
+    if (error)
+        return error == -EPIPE ? -ECANCELED : error;
+    l->asked = false;
+    error = add_names(l, line);
+    json_decref(line);
+    return error;
+}
+
+/* ---- the reader ---- */
+
+static void leave_sight(struct list *l)
+{
+    if (l->loading == l->first++)
+        l->loading = l->first;
+}
+
+/* Lets go of what was read or passed, in the list's order. */
+static void let_go(struct list *l, uint64_t read_in_sight)
+{
+    while (l->first < l->count) {
+        struct listed *e = &l->at[l->first];
+        uint64_t read = read_of(l, e);
+        bool done = read >= e->size && (e->size || l->first < l->loading);
+        if (!done && read_in_sight - read < l->ahead / 2)
+            return;
+        if (done && e->size)
+            l->job->read_files++;
+        else if (!done)
+            l->job->passed_files++;
+        uint64_t left = left_of(e, read);
+        l->unread -= left < l->unread ? left : l->unread;
+        read_in_sight -= read < read_in_sight ? read : read_in_sight;
+        leave_sight(l);
+    }
+}
+
+static void look(struct list *l)
+{
+    uint64_t begin = clock_monotonic_ns(), unread = 0, read_in_sight = 0;
+    if (begin - l->looked_ns < l->looking_ns * LOOK_SHARE)
+        return;
+    for (size_t i = l->first; i < l->count; i++) {
+        uint64_t read = read_of(l, &l->at[i]);
+        read_in_sight += read;
+        unread += left_of(&l->at[i], read);
+        if (i % YIELD_EVERY == YIELD_EVERY - 1)
+            coro_yield();
+    }
+    l->unread = unread;
+    let_go(l, read_in_sight);
+    l->looked_ns = clock_monotonic_ns();
+    l->looking_ns = l->looked_ns - begin;
+    l->job->ahead_bytes = l->unread;
+}
+
+/* ---- loading ---- */
+
+/* How much of the next file is to be loaded now; 0: the reader must go on first. */
+static uint64_t next_piece(const struct list *l, const struct listed *e)
+{
+    uint64_t left = e->size - e->loaded, room = l->ahead > l->unread ? l->ahead - l->unread : 0;
+    uint64_t length = left < WARM_BATCH_BYTES ? left : WARM_BATCH_BYTES;
+    if (length > room)
+        length = room / STORE_BLOCK * STORE_BLOCK;
+    return l->unread && length < left && length < PIECE_LEAST ? 0 : length;
+}
+
+/* *some: there was something to load. */
+static int load(struct list *l, bool *some)
+{
+    struct warm_job *job = l->job;
+    job->waiting = false;
+    while (l->loading < l->count && !warm_batch_full(job) && job->batch->bytes < l->ahead / 4) {
+        struct listed *e = &l->at[l->loading];
+        if (e->size && read_of(l, e) == e->size) { /* the reader was faster */
+            l->loading++;
+            continue;
+        }
+        uint64_t length = next_piece(l, e);
+        if (!length && e->size) {
+            job->waiting = job->batch->count == 0;
+            break;
+        }
+        warm_add(job, &e->object, e->loaded, length, e->loaded + length == e->size);
+        e->loaded += length;
+        l->unread += blocks(length);
+        if (e->loaded == e->size)
+            l->loading++;
+    }
+    *some = job->batch->count;
+    return warm_load(job);
+}
+
+static int follow(struct list *l)
+{
+    for (;;) {
+        bool some = false;
+        int error = more_names(l);
+        if (error)
+            return error;
+        look(l);
+        error = load(l, &some);
+        if (error)
+            return error;
+        if (l->ended && l->loading == l->count)
+            return l->job->total_files ? 0 : -ENODATA;
+        if (!some)
+            coro_sleep(l->asked ? ASKED_MS : PAUSE_MS);
+    }
+}
+
+int warm_list(struct warm_job *job, uint64_t ahead)
+{
+    struct list l = {.job = job, .ahead = ahead};
+    int error = job->store->ops->watch_begin(job->store);
+    if (error)
+        return error;
+    error = follow(&l);
+    job->store->ops->watch_end(job->store);
+    free(l.at);
+    return error;
+}

@@ -1,0 +1,9 @@
+/* Loading ahead of the readers: store_ops.warm (contract there). */
+#ifndef SLUICE_STORE_LOCAL_WARM_H
+#define SLUICE_STORE_LOCAL_WARM_H
+
+#include "store/local/local.h"
+
+int warm_ranges(struct store *s, const struct store_range *ranges, unsigned count, struct store_warmed *out);
+
+#endif
