@@ -236,9 +236,9 @@ struct store_ops {
      * the cookie of an entry that is gone is good. */
     int (*readdir)(struct store *s, const struct store_cred *c, const struct store_object *dir, uint64_t cookie,
                    bool attributes, store_entry_fn *each, void *arg, bool *eof, struct store_attr *dir_attr);
-    /* Brings ranges of one tree's regular files into RAM, their metadata too (all there is of a range of length 0), in the order
-     * in which they lie on disk; many reads in flight, fewer while clients read.  What does not go is counted in
-     * *out, and no error.  -ENOMEM; SL_EFROZEN never.  Coroutine. */
+    /* Brings ranges of one tree's regular files into RAM, their metadata too (all there is of a range of length 0), in
+     * the order in which they lie on disk; many reads in flight, fewer while clients read.  What does not go is counted
+     * in *out, and no error.  -ENOMEM.  Coroutine. */
     int (*warm)(struct store *s, const struct store_range *ranges, unsigned count, struct store_warmed *out);
     /* How many bytes of a file READ has given out so far, counted while somebody watches; to be compared with an
      * earlier answer.  Files may share a count, rarely.  watch_begin: -ENOMEM; every begin has its end.  Any thread. */

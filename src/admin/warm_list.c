@@ -10,7 +10,8 @@
  * what READ gives out of each; what is loaded and not read may be `ahead` bytes, and as the reader takes them more is
  * loaded.  A reader leaves files out (its client has them in its own cache, or it reads a part only): those go from
  * sight, as passed, when it has read half of `ahead` of what is listed behind them.  What it has read before we came to
- * it is not loaded, so that a warm-up that began late, or is slower than the reader, gets in front of it again. */
+ * it is not loaded, so that a warm-up that began late, or is slower than the reader, gets in front of it again.
+ * A list may name a file several times (epochs): each turn begins where the one before is through with it. */
 
 enum {
     NAMES_AHEAD = 16384,       /* looked up and not loaded */
@@ -18,17 +19,26 @@ enum {
     LOOK_SHARE = 20,           /* looking takes at most this part of the time */
     YIELD_EVERY = 1024,        /* files looked at */
     NAMES_YIELD = 32,
+    TURNS = 1 << 17, TURN_PROBES = 8,
     PAUSE_MS = 20, ASKED_MS = 2,
+};
+
+/* A file that is in sight, or was.  Its progress is the store's count and what passed turns did not read. */
+struct turn {
+    uint64_t ino, next; /* next: the progress at which its last turn is through */
+    uint64_t passed;
 };
 
 struct listed {
     struct store_object object;
+    uint32_t turn;
     uint64_t size, loaded;
-    uint64_t base; /* the store's count when the name came */
+    uint64_t base; /* the file's progress when this turn begins */
 };
 
 struct list {
     struct warm_job *job;
+    struct turn *turns;
     struct listed *at; /* [first, loading) are loaded, `loading` perhaps in part */
     size_t first, loading, count, room;
     uint64_t ahead, unread; /* unread: no less than it is; look() finds out */
@@ -41,9 +51,16 @@ static uint64_t blocks(uint64_t bytes)
     return (bytes + STORE_BLOCK - 1) / STORE_BLOCK * STORE_BLOCK;
 }
 
+static uint64_t progress_of(const struct list *l, const struct store_object *o, uint32_t turn)
+{
+    const struct turn *t = &l->turns[turn];
+    return l->job->store->ops->watch_count(l->job->store, o) + (t->ino == o->ino ? t->passed : 0);
+}
+
 static uint64_t read_of(const struct list *l, const struct listed *e)
 {
-    uint64_t read = l->job->store->ops->watch_count(l->job->store, &e->object) - e->base;
+    uint64_t progress = progress_of(l, &e->object, e->turn);
+    uint64_t read = progress > e->base ? progress - e->base : 0;
     return read < e->size ? read : e->size;
 }
 
@@ -74,6 +91,35 @@ static int list_room(struct list *l)
     return 0;
 }
 
+/* The file's place in the table; that of another one which is through, if it has none. */
+static uint32_t turn_of(struct list *l, const struct store_object *o)
+{
+    uint32_t first = (uint32_t)((o->ino * UINT64_C(0x9e3779b97f4a7c15)) >> 40), found = first % TURNS;
+    bool other = false;
+    for (uint32_t i = 0; i < TURN_PROBES; i++) {
+        uint32_t at = (first + i) % TURNS;
+        struct turn *t = &l->turns[at];
+        struct store_object that = {.tree = o->tree, .ino = t->ino};
+        if (t->ino == o->ino)
+            return at;
+        if (!other && (!t->ino || progress_of(l, &that, at) >= t->next)) {
+            found = at;
+            other = true;
+        }
+    }
+    l->turns[found] = (struct turn){.ino = o->ino};
+    return found;
+}
+
+static void begin_turn(struct list *l, struct listed *e)
+{
+    e->turn = turn_of(l, &e->object);
+    struct turn *t = &l->turns[e->turn];
+    uint64_t progress = progress_of(l, &e->object, e->turn);
+    e->base = t->next > progress ? t->next : progress;
+    t->next = e->base + e->size;
+}
+
 static int add_name(struct list *l, const char *path, size_t length)
 {
     struct warm_job *job = l->job;
@@ -97,7 +143,9 @@ static int add_name(struct list *l, const char *path, size_t length)
     error = list_room(l);
     if (error)
         return error;
-    l->at[l->count++] = (struct listed){.object = o, .size = attr.size, .base = s->ops->watch_count(s, &o)};
+    struct listed *e = &l->at[l->count++];
+    *e = (struct listed){.object = o, .size = attr.size};
+    begin_turn(l, e);
     job->total_bytes += attr.size;
     return 0;
 }
@@ -146,6 +194,14 @@ static int more_names(struct list *l)
 
 /* ---- the reader ---- */
 
+static void pass(struct list *l, const struct listed *e, uint64_t read)
+{
+    struct turn *t = &l->turns[e->turn];
+    if (t->ino == e->object.ino)
+        t->passed += e->size - read;
+    l->job->passed_files++;
+}
+
 static void leave_sight(struct list *l)
 {
     if (l->loading == l->first++)
@@ -163,11 +219,11 @@ static void let_go(struct list *l, uint64_t read_in_sight)
             return;
         if (done && e->size)
             l->job->read_files++;
-        else if (!done)
-            l->job->passed_files++;
         uint64_t left = left_of(e, read);
         l->unread -= left < l->unread ? left : l->unread;
         read_in_sight -= read < read_in_sight ? read : read_in_sight;
+        if (!done)
+            pass(l, e, read);
         leave_sight(l);
     }
 }
@@ -249,12 +305,13 @@ static int follow(struct list *l)
 
 int warm_list(struct warm_job *job, uint64_t ahead)
 {
-    struct list l = {.job = job, .ahead = ahead};
-    int error = job->store->ops->watch_begin(job->store);
-    if (error)
-        return error;
-    error = follow(&l);
-    job->store->ops->watch_end(job->store);
+    struct list l = {.job = job, .ahead = ahead, .turns = calloc(TURNS, sizeof *l.turns)};
+    int error = l.turns ? job->store->ops->watch_begin(job->store) : -ENOMEM;
+    if (!error) {
+        error = follow(&l);
+        job->store->ops->watch_end(job->store);
+    }
     free(l.at);
+    free(l.turns);
     return error;
 }
