@@ -240,6 +240,9 @@ struct store_ops {
      * the order in which they lie on disk; many reads in flight, fewer while clients read.  What does not go is counted
      * in *out, and no error.  -ENOMEM.  Coroutine. */
     int (*warm)(struct store *s, const struct store_range *ranges, unsigned count, struct store_warmed *out);
+    /* A file that was warmed has been read and will not be again for a while: its data may go before other data.
+     * Coroutine. */
+    void (*cool)(struct store *s, const struct store_object *o);
     /* How many bytes of a file READ has given out so far, counted while somebody watches; to be compared with an
      * earlier answer.  Files may share a count, rarely.  watch_begin: -ENOMEM; every begin has its end.  Any thread. */
     int (*watch_begin)(struct store *s);

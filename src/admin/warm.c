@@ -172,13 +172,13 @@ static json_t *end(struct warm_job *job, int error, bool cut)
 static json_t *ahead_of(struct request *r, uint64_t cache, uint64_t *out)
 {
     const char *text = request_text(r, "ahead");
-    *out = cache / 2;
+    *out = cache / 4;
     if (!text)
         return NULL;
     if (size_parse(text, out) || *out == 0)
         return request_error(-EINVAL, "ahead: '%.80s' is no size; right would be 500M or 2G", text);
-    if (*out > cache / 4 * 3)
-        return request_error(-EINVAL, "ahead: %.80s is more than three quarters of the cache, and what is loaded "
+    if (*out > cache / 2)
+        return request_error(-EINVAL, "ahead: %.80s is more than half of the cache, and what is loaded "
                              "too early is lost before it is read", text);
     return NULL;
 }

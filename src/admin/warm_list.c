@@ -20,6 +20,7 @@ enum {
     YIELD_EVERY = 1024,        /* files looked at */
     NAMES_YIELD = 32,
     TURNS = 1 << 17, TURN_PROBES = 8,
+    CHECKED_AT_ONCE = 32, NEAR_PART = 4, /* of `ahead` */
     PAUSE_MS = 20, ASKED_MS = 2,
 };
 
@@ -41,6 +42,7 @@ struct list {
     struct turn *turns;
     struct listed *at; /* [first, loading) are loaded, `loading` perhaps in part */
     size_t first, loading, count, room;
+    size_t checked; /* up to here nothing was missing when its turn came near */
     uint64_t ahead, unread; /* unread: no less than it is; look() finds out */
     uint64_t looked_ns, looking_ns;
     bool asked, ended;
@@ -79,6 +81,7 @@ static int list_room(struct list *l)
         memmove(l->at, l->at + l->first, (l->count - l->first) * sizeof *l->at);
         l->count -= l->first;
         l->loading -= l->first;
+        l->checked = l->checked > l->first ? l->checked - l->first : 0;
         l->first = 0;
         return 0;
     }
@@ -202,6 +205,14 @@ static void pass(struct list *l, const struct listed *e, uint64_t read)
     l->job->passed_files++;
 }
 
+/* Unless another turn of it is in sight. */
+static void cool(struct list *l, const struct listed *e)
+{
+    const struct turn *t = &l->turns[e->turn];
+    if (t->ino != e->object.ino || progress_of(l, &e->object, e->turn) >= t->next)
+        l->job->store->ops->cool(l->job->store, &e->object);
+}
+
 static void leave_sight(struct list *l)
 {
     if (l->loading == l->first++)
@@ -224,6 +235,7 @@ static void let_go(struct list *l, uint64_t read_in_sight)
         read_in_sight -= read < read_in_sight ? read : read_in_sight;
         if (!done)
             pass(l, e, read);
+        cool(l, e);
         leave_sight(l);
     }
 }
@@ -285,6 +297,32 @@ static int load(struct list *l, bool *some)
     return warm_load(job);
 }
 
+/* What the reader comes to next is looked at once more: the cache has other users and a will of its own.  What it has
+ * kept costs little to find. */
+static int check_next(struct list *l, bool *some)
+{
+    struct warm_job *job = l->job;
+    struct store_range ranges[CHECKED_AT_ONCE];
+    struct store_warmed out;
+    unsigned count = 0;
+    uint64_t near = 0;
+    for (size_t i = l->first; i < l->checked && i < l->loading; i++)
+        near += left_of(&l->at[i], read_of(l, &l->at[i]));
+    if (l->checked < l->first)
+        l->checked = l->first;
+    while (l->checked < l->loading && count < CHECKED_AT_ONCE && near < l->ahead / NEAR_PART) {
+        const struct listed *e = &l->at[l->checked++];
+        near += e->size;
+        ranges[count++] = (struct store_range){.object = e->object, .length = UINT32_MAX};
+    }
+    if (!count)
+        return 0;
+    *some = true;
+    int error = job->store->ops->warm(job->store, ranges, count, &out);
+    job->disk_bytes += out.disk;
+    return error;
+}
+
 static int follow(struct list *l)
 {
     for (;;) {
@@ -294,6 +332,8 @@ static int follow(struct list *l)
             return error;
         look(l);
         error = load(l, &some);
+        if (!error)
+            error = check_next(l, &some);
         if (error)
             return error;
         if (l->ended && l->loading == l->count)

@@ -38,7 +38,7 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(now, NULL, "Do not keep it for a day") \
     X(deleted, NULL, "Those that were deleted and are still kept") \
     X(list, "FILE", "Warm the files named there, one a line, in the order they will be read; - is standard input") \
-    X(ahead, "SIZE", "How much of a list may be loaded and not read yet (default: half of the cache)")
+    X(ahead, "SIZE", "How much of a list may be loaded and not read yet (default: a quarter of the cache)")
 
 enum cli_option {
 #define CLI_ENUM(key, value, help) OPTION_##key,

@@ -98,8 +98,12 @@ static void count_use(struct part *p, struct frame *f)
 
 void frame_expect_use(struct frame *f)
 {
-    uint8_t none = 0; /* else the uses there were say as much */
-    atomic_compare_exchange_strong(&f->freq, &none, 1);
+    atomic_store_explicit(&f->freq, FREQ_MOST, memory_order_relaxed);
+}
+
+void frame_expect_none(struct frame *f)
+{
+    atomic_store_explicit(&f->freq, 0, memory_order_relaxed);
 }
 
 unsigned cache_find(struct cache *c, struct cache_class *class, place_t place, unsigned want,

@@ -91,6 +91,7 @@ static const struct store_ops local_ops = {
     .link = local_link,
     .readdir = local_readdir,
     .warm = warm_ranges,
+    .cool = warm_cool,
     .watch_begin = watch_begin,
     .watch_end = watch_end,
     .watch_count = watch_count,

@@ -14,6 +14,7 @@ enum {
     LOADERS = 8,
     YIELD_EVERY = 32,     /* look-ups in the metadata */
     PAUSE_MOST_MS = 50,
+    LARGE_FROM = 8,       /* blocks: fewer may lie in small frames */
 };
 
 struct run { /* of blocks that lie together */
@@ -279,4 +280,47 @@ int warm_ranges(struct store *s, const struct store_range *ranges, unsigned coun
     free(w.crcs);
     free(w.runs);
     return error;
+}
+
+/* ---- cooling ---- */
+
+static void cool_frame(struct cache *c, place_t place, enum frame_size size)
+{
+    struct frame *f = cache_peek(c, place, size);
+    if (!f)
+        return;
+    frame_expect_none(f);
+    frame_unpin(f);
+}
+
+static void cool_run(struct cache *c, place_t place, unsigned count)
+{
+    while (count) {
+        unsigned most = FRAME_BLOCKS - (unsigned)(place % FRAME_BLOCKS);
+        unsigned here = most < count ? most : count;
+        cool_frame(c, place, FRAME_LARGE);
+        for (unsigned b = 0; here < LARGE_FROM && b < here; b++)
+            cool_frame(c, place + b, FRAME_SMALL);
+        place += here;
+        count -= here;
+    }
+}
+
+void warm_cool(struct store *s, const struct store_object *o)
+{
+    struct local *l = local_of(s);
+    struct inode inode;
+    struct chunk_map map;
+    int error = meta_get_inode(l, o->tree, o->ino, &inode);
+    for (uint64_t chunk = 0; !error && chunk * STORE_CHUNK < inode.size; chunk++) {
+        error = meta_get_extents(l, o->tree, &inode, chunk, &map);
+        if (error == -ENOENT) {
+            error = 0;
+            continue;
+        }
+        for (unsigned i = 0; !error && map.kind == CHUNK_MAP && i < map.extent_count; i++)
+            cool_run(l->cache, map.extents[i].place, map.extents[i].count);
+        if (chunk % YIELD_EVERY == YIELD_EVERY - 1)
+            coro_yield();
+    }
 }
