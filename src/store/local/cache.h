@@ -42,8 +42,8 @@ struct frame *cache_get(struct cache *c, struct cache_class *class, place_t plac
 /* The same without making one. */
 struct frame *cache_peek(struct cache *c, place_t place, enum frame_size size);
 void frame_unpin(struct frame *f);
-/* Its blocks are loaded for a use that is still to come: it stays as one that is used often.  That use is over: it may go
- * like one that was never used. */
+/* Its blocks are loaded for a use that is still to come: it stays as one that is used often.  That use is over: it may
+ * go like one that was never used. */
 void frame_expect_use(struct frame *f);
 void frame_expect_none(struct frame *f);
 /* slice.release for slices into frames; the owner is the frame. */
