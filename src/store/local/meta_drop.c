@@ -41,11 +41,17 @@ static void drop_key(char key[64], uint64_t version)
     snprintf(key, 64, "drop/%016llx", (unsigned long long)~version);
 }
 
-static void remember(struct meta_txn *t, uint64_t version, uint64_t serial)
+/* How far that has come: rows of `touched` before `serial`, of the version itself (child 0) or of one of its children. */
+struct progress {
+    uint64_t serial, child;
+};
+#define ALL_ROWS UINT64_MAX
+
+static void remember(struct meta_txn *t, uint64_t version, struct progress progress)
 {
     char key[64];
     drop_key(key, version);
-    meta_system_put(t, key, &serial, sizeof(serial));
+    meta_system_put(t, key, &progress, sizeof(progress));
     group_note_drops(t);
 }
 
@@ -59,16 +65,29 @@ static void forget(struct meta_txn *t, uint64_t version)
 void version_look_at(struct meta_txn *t, uint64_t version)
 {
     if (version && versions_known(txn_versions(t), version) && !versions_tree(txn_versions(t), version))
-        remember(t, version, 0);
+        remember(t, version, (struct progress){0});
+}
+
+/* What they hold may have been seen by a version that is not there any more, or that has lost its name. */
+static void look_at_all_above(struct meta_txn *t, uint64_t version)
+{
+    const struct versions *versions = txn_versions(t);
+    uint64_t at = versions_parent(versions, version);
+    for (; at && !versions_tree(versions, at); at = versions_parent(versions, at))
+        remember(t, at, (struct progress){0});
 }
 
 void version_unname(struct meta_txn *t, uint64_t version)
 {
     struct versions *versions = group_versions_own(t);
+    const uint64_t *children;
     if (!versions)
         return;
     versions_name(versions, version, 0);
-    remember(t, version, 0);
+    remember(t, version, (struct progress){0});
+    /* With one child it is merged, and what that hides of those above is looked at then. */
+    if (versions_children(versions, version, &children) > 1)
+        look_at_all_above(t, version);
 }
 
 void version_hidden(struct meta_txn *t, uint64_t version, enum db db, const struct key *k)
@@ -304,31 +323,81 @@ static void drop_leaf(struct drop *d, uint64_t version)
         if (is_over(d))
             return;
     }
-    uint64_t parent = versions_parent(d->versions, version);
+    look_at_all_above(d->t, version);
     remove_version(d, version);
-    version_look_at(d->t, parent);
 }
 
-static void recheck_all(struct drop *d, uint64_t version, uint64_t serial)
+/* What is hidden from a child that has a name is hidden by a record of its own: of those, the child with the fewest.  0:
+ * there is none with fewer than the version has. */
+static uint64_t few_rows(struct drop *d, uint64_t version)
 {
-    for (; next_row(d, version, &serial); serial++) {
+    const uint64_t *children;
+    long count = versions_children(d->versions, version, &children);
+    uint64_t least = count_rows(d, version), found = 0;
+    for (long i = 0; i < count; i++) {
+        uint64_t rows = versions_tree(d->versions, children[i]) ? count_rows(d, children[i]) : UINT64_MAX;
+        if (rows < least) {
+            least = rows;
+            found = children[i];
+        }
+    }
+    return found;
+}
+
+static void recheck_all(struct drop *d, uint64_t version, struct progress progress)
+{
+    uint64_t child = few_rows(d, version), rows_of = child ? child : version;
+    uint64_t serial = progress.child == child ? progress.serial : 0;
+    for (; next_row(d, rows_of, &serial); serial++) {
         if (has(d, version, &d->record))
             recheck(d, version);
-        else
+        else if (!child)
             delete_row(d, version, serial);
         if (is_over(d)) {
-            remember(d->t, version, serial + 1);
+            remember(d->t, version, (struct progress){serial + 1, child});
             return;
         }
     }
     forget(d->t, version);
 }
 
+/* While the version had a name it may have been the last to see a record of one above, which its child hides. */
+static void recheck_above(struct drop *d, uint64_t version)
+{
+    struct record r;
+    uint64_t found = 0, parent = versions_parent(d->versions, version);
+    if (!parent || versions_tree(d->versions, parent) || has(d, version, &r))
+        return;
+    int error = visible(d->t, d->db, &d->key, parent, &r, &found);
+    if ((!error || error == -ENOENT) && found && !versions_tree(d->versions, found))
+        recheck(d, found);
+}
+
+/* False: there is more, in another step. */
+static bool recheck_above_child(struct drop *d, uint64_t version, uint64_t child, struct progress progress)
+{
+    uint64_t parent = versions_parent(d->versions, version);
+    uint64_t serial = progress.child == child ? progress.serial : 0;
+    if (!parent || versions_tree(d->versions, parent) || serial == ALL_ROWS)
+        return true;
+    for (; next_row(d, child, &serial); serial++) {
+        recheck_above(d, version);
+        if (is_over(d)) {
+            remember(d->t, version, (struct progress){serial + 1, child});
+            return false;
+        }
+    }
+    remember(d->t, version, (struct progress){ALL_ROWS, child});
+    return true;
+}
+
 /* Its records become the child's where that has none, and it goes. */
-static void merge_down(struct drop *d, uint64_t version, uint64_t child)
+static void merge_down(struct drop *d, uint64_t version, uint64_t child, struct progress progress)
 {
     struct record theirs;
     uint64_t parent = versions_parent(d->versions, version);
+    if (!recheck_above_child(d, version, child, progress))
+        return;
     for (uint64_t serial = 0; next_row(d, version, &serial);) {
         if (has(d, version, &d->record)) {
             if (has(d, child, &theirs)) {
@@ -373,12 +442,14 @@ static bool is_live(const struct drop *d, uint64_t version)
 }
 
 /* The child's records replace the version's.  The version stays where the child is still being written. */
-static void merge_up(struct drop *d, uint64_t version, uint64_t child, uint64_t serial)
+static void merge_up(struct drop *d, uint64_t version, uint64_t child, struct progress progress)
 {
     struct record mine;
     bool live = is_live(d, child);
+    uint64_t serial = live && progress.child == child ? progress.serial : 0;
     uint64_t parent = versions_parent(d->versions, version);
     for (; next_row(d, child, &serial); serial++) {
+        recheck_above(d, version);
         if (has(d, child, &d->record)) {
             bool both = has(d, version, &mine);
             if (both) {
@@ -391,7 +462,7 @@ static void merge_up(struct drop *d, uint64_t version, uint64_t child, uint64_t 
         if (!live)
             delete_row(d, child, serial);
         if (is_over(d)) {
-            remember(d->t, version, live ? serial + 1 : 0);
+            remember(d->t, version, (struct progress){serial + 1, child});
             return;
         }
     }
@@ -401,7 +472,7 @@ static void merge_up(struct drop *d, uint64_t version, uint64_t child, uint64_t 
         take_place(d, version, child);
 }
 
-static void look_at(struct drop *d, uint64_t version, uint64_t serial)
+static void look_at(struct drop *d, uint64_t version, struct progress progress)
 {
     const uint64_t *children;
     if (!versions_known(d->versions, version) || versions_tree(d->versions, version)) {
@@ -414,11 +485,11 @@ static void look_at(struct drop *d, uint64_t version, uint64_t serial)
     else if (count == 0)
         drop_leaf(d, version);
     else if (count > 1)
-        recheck_all(d, version, serial);
+        recheck_all(d, version, progress);
     else if (count_rows(d, version) <= count_rows(d, children[0]))
-        merge_down(d, version, children[0]);
+        merge_down(d, version, children[0], progress);
     else
-        merge_up(d, version, children[0], serial);
+        merge_up(d, version, children[0], progress);
 }
 
 /* ---- a step ---- */
@@ -438,9 +509,10 @@ static bool do_next(struct drop *d)
     char key[64];
     size_t length;
     if (next_of(d->t, "drop/", key, value, &length) == 0) {
-        uint64_t serial = 0;
-        memcpy(&serial, value, length < sizeof(serial) ? length : sizeof(serial));
-        look_at(d, ~strtoull(key + strlen("drop/"), NULL, 16), serial);
+        struct progress progress = {0};
+        if (length == sizeof(progress))
+            memcpy(&progress, value, length);
+        look_at(d, ~strtoull(key + strlen("drop/"), NULL, 16), progress);
         return true;
     }
     if (next_of(d->t, "again/", key, value, &length) == 0) {

@@ -1,3 +1,4 @@
+#include "audit.h"
 #include "snapshot_fixture.h"
 
 /* What snapshots, clones and restores mean for those who look at the trees. */
@@ -237,10 +238,16 @@ static void what_was_removed_before_is_in_no_clone(void **state)
     assert_int_equal(attr_of(p, &o).size, (LARGE - 1) * STORE_CHUNK + 4096);
 }
 
+static int audited_teardown(void **state)
+{
+    audit(*state);
+    return pool_teardown(state);
+}
+
 static int tests(void)
 {
     const struct CMUnitTest all[] = {
-#define EACH(name) cmocka_unit_test_setup_teardown(name, pool_setup, pool_teardown)
+#define EACH(name) cmocka_unit_test_setup_teardown(name, pool_setup, audited_teardown)
         EACH(a_snapshot_stays_as_it_was),
         EACH(a_snapshot_refuses_every_change),
         EACH(clones_go_their_own_ways),
