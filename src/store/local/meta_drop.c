@@ -41,7 +41,7 @@ static void drop_key(char key[64], uint64_t version)
     snprintf(key, 64, "drop/%016llx", (unsigned long long)~version);
 }
 
-/* How far that has come: rows of `touched` before `serial`, of the version itself (child 0) or of one of its children. */
+/* How far that has come: rows of `touched` before `serial`, of the version itself (child 0) or of a child. */
 struct progress {
     uint64_t serial, child;
 };
@@ -327,8 +327,8 @@ static void drop_leaf(struct drop *d, uint64_t version)
     remove_version(d, version);
 }
 
-/* What is hidden from a child that has a name is hidden by a record of its own: of those, the child with the fewest.  0:
- * there is none with fewer than the version has. */
+/* What is hidden from a child that has a name is hidden by a record of its own: of those, the child with the fewest.
+ * 0: there is none with fewer than the version has. */
 static uint64_t few_rows(struct drop *d, uint64_t version)
 {
     const uint64_t *children;
