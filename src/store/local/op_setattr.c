@@ -112,6 +112,31 @@ static int setattr_put(struct op *op, struct meta_txn *t)
     return rc;
 }
 
+struct cut_change {
+    struct mutation m;
+    const struct store_object *object;
+};
+
+static int cut_again_apply(struct mutation *m, struct meta_txn *t)
+{
+    const struct store_object *o = ((struct cut_change *)m)->object;
+    struct inode inode;
+    int rc = op_inode(t, o, &inode);
+    return rc || inode.cut_count == 0 ? rc : cut_remember(t, o->tree, o->ino);
+}
+
+/* All marks are taken: returns when the reaper has worked one off.  It may not know of them yet, when they came with a
+ * snapshot that the tree was cloned or restored from. */
+static int wait_for_cuts(struct local *l, const struct store_object *o)
+{
+    struct cut_change c = {.m.apply = cut_again_apply, .object = o};
+    int rc = writer_run(l, &c.m);
+    if (rc)
+        return rc;
+    reaper_cut(l, o->tree, o->ino);
+    return reaper_wait_cuts(l, o->tree, o->ino);
+}
+
 /* One try: what it prepares may have changed until the writer looks (SL_EREFUSED). */
 static int setattr_once(struct setattr_op *s)
 {
@@ -146,7 +171,7 @@ int local_setattr(struct store *st, const struct store_cred *c, const struct sto
     for (;;) {
         rc = setattr_once(&s);
         if (rc == -EAGAIN) {
-            rc = reaper_wait_cuts(s.op.local, o->tree, o->ino);
+            rc = wait_for_cuts(s.op.local, o);
             if (rc)
                 return rc;
         } else if (rc != SL_EREFUSED) {

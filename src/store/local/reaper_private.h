@@ -14,7 +14,7 @@ enum {
 struct cut_cursor {
     char key[64];
     uint32_t tree;
-    uint64_t ino, from;
+    uint64_t ino, from, version;
     struct inode_cut cut;
 };
 

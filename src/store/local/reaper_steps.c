@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/local/meta_private.h"
 #include "store/local/reaper_private.h"
 #include "store/local/seg.h"
 
@@ -124,8 +125,9 @@ int reap_orphans(struct local *l, uint32_t id, bool *more)
 struct cut_step {
     struct mutation mutation;
     const struct cut_cursor *at;
-    uint64_t from; /* where the next step goes on, in this cut: */
+    uint64_t from; /* where the next step goes on, in this cut of this version: */
     struct inode_cut cut;
+    uint64_t version;
     bool more; /* of this record */
     bool finished;
 };
@@ -151,7 +153,11 @@ static int cut_apply(struct mutation *m, struct meta_txn *t)
     if (rc)
         return rc;
     s->cut = inode.cuts[0];
-    bool same = s->cut.chunk == at->cut.chunk && s->cut.change == at->cut.change;
+    rc = tree_version(t, at->tree, &s->version);
+    if (rc)
+        return rc;
+    /* A restore may have brought back the mark and what it hides. */
+    bool same = s->cut.chunk == at->cut.chunk && s->cut.change == at->cut.change && s->version == at->version;
     s->from = same && at->from > s->cut.chunk ? at->from : s->cut.chunk;
     uint64_t blocks = inode.blocks;
     rc = remove_chunks(t, at->tree, &inode, s->cut.change, &s->from, step_deadline());
@@ -202,6 +208,7 @@ int reap_cuts(struct local *l, struct cut_cursor *at, bool *finished, bool *more
         return rc;
     at->from = s.from;
     at->cut = s.cut;
+    at->version = s.version;
     if (!s.more)
         at->key[0] = 0;
     *finished = s.finished;

@@ -395,7 +395,9 @@ static void compare_file(const struct image *m, const struct node *n)
     for (uint32_t c = 0; c < TALL; c += n->tags[c] ? 1 : 1 + rnd(4)) {
         assert_int_equal(t_read(pool, &root_cred, &o, (uint64_t)c * STORE_CHUNK, got, STORE_BLOCK, &count), 0);
         assert_int_equal(count, n->size > c * STORE_CHUNK ? STORE_BLOCK : 0);
-        assert_true(count == 0 || got[0] == n->tags[c]);
+        if (count && got[0] != n->tags[c])
+            fail_msg("tree %u (volume %u), inode %lu, chunk %u: begins with %u, not %u", m->id, m->volume, n->ino, c,
+                     got[0], n->tags[c]);
     }
 }
 
