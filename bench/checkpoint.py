@@ -1,4 +1,6 @@
 """Checkpoints: four writers of a gigabyte, next to fio, and what readers keep meanwhile."""
+import time
+
 import measure as m
 from beside import paced_reads, readers_maximum
 from fio import Fio
@@ -38,14 +40,24 @@ def rates(bench, size):
 
 
 def one_round(bench, server, rate, size):
-    """Paced readers alone, then beside the writers."""
+    """Paced readers alone, then beside writers who write their files again and again meanwhile."""
     alone = server.load_finish(paced_reads(server, rate, bench.seconds + 1))
     seconds = 1.5 + size * WRITERS / 1e9
     writers = server.load_start(
-        "checkpoint", dir="beside", prefix="w", file_size=size, conns=WRITERS, size="1M", inflight=INFLIGHT, epochs=3
+        "checkpoint",
+        dir="beside",
+        prefix="w",
+        file_size=size,
+        conns=WRITERS,
+        size="1M",
+        inflight=INFLIGHT,
+        epochs=1000,
     )
+    before, started = server.counter("write_bytes"), time.monotonic()
     meanwhile = server.load_finish(paced_reads(server, rate, seconds))
-    server.load_finish(writers)
+    written = server.counter("write_bytes") - before
+    meanwhile["write_mb_per_s"] = written / 1e6 / (time.monotonic() - started)
+    server.load_stop(writers)
     server.load("remove", dir="beside", prefix="w", count=WRITERS)
     return alone, meanwhile
 
@@ -60,12 +72,13 @@ def readers(bench, size):
     rounds = [one_round(bench, server, rate, size) for _ in range(bench.rounds)]
     bench.stop(servers)
     alone, meanwhile = (m.median_result(some) for some in zip(*rounds))
-    return {"case": f"readers paced at {rate:,}/s", "alone": alone, "meanwhile": meanwhile}
+    written = f"meanwhile {meanwhile['write_mb_per_s']:,.0f} MB/s written"
+    return {"case": f"readers paced at {rate:,}/s, {written}", "alone": alone, "meanwhile": meanwhile}
 
 
 def checkpoint(bench):
     need_load("checkpoint")
-    size = (128 if bench.quick else 1024) << 20
+    size = (128 if bench.quick else 1024 if bench.full else 256) << 20
     line = rates(bench, size)
     table = m.Table(bench, "Checkpoints", (*COLUMNS, "/ Ganesha", "/ fio"))
     m.show_case(table, line, MEASURES, COLUMNS, ("Ganesha", "fio"))

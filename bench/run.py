@@ -39,7 +39,7 @@ PARTS = {
     "listing": (listing.listing, True),
     "cold": (cold.cold, True),
     "epochs": (epochs.epochs, True),
-    "workers": (workers.workers, True),
+    "workers": (workers.workers, False),
     "creates": (writing.creates, True),
     "writes": (writing.writes, True),
     "checkpoint": (checkpoint.checkpoint, True),

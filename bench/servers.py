@@ -143,6 +143,16 @@ class Server:
         self.loads.append(process)
         return process
 
+    def load_stop(self, process):
+        """Ends a load that is only there for others to run beside it."""
+        still_there = process.poll() is None
+        if still_there:
+            stop_process(process)
+        out, errors = process.communicate()
+        self.loads.remove(process)
+        if not still_there and process.returncode:
+            raise LoadFailed(f"{self.name}: beside: {out.strip() or errors.strip()}", self.kind != "Ganesha")
+
     def load_finish(self, process):
         out, errors = process.communicate()
         self.loads.remove(process)
