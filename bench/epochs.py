@@ -47,7 +47,7 @@ def one_policy(bench, policy, cache_mib, files):
 
 def epochs(bench):
     need_load("files", "--epochs", "--seed")
-    cache_mib = 64 if bench.quick else 256
+    cache_mib = 128 if bench.quick else 1024 if bench.full else 512
     files = int((cache_mib << 20) / SHARE / FILE_SIZE)
     table = m.Table(
         bench,
