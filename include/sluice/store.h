@@ -158,6 +158,16 @@ struct store_snapshot {
     uint32_t id, number;
 };
 
+/* One path that differs.  Paths begin with a slash; names are any bytes but that and zero.  A file that was renamed and
+ * changed comes twice.  Times and link counts of directories alone are no change. */
+enum store_difference_kind { STORE_DIFF_CREATED, STORE_DIFF_CHANGED, STORE_DIFF_REMOVED, STORE_DIFF_RENAMED };
+struct store_difference {
+    enum store_difference_kind kind;
+    enum store_type type;
+    const char *path;
+    const char *new_path; /* RENAMED */
+};
+
 struct store_status {
     const char *path;
     bool frozen;             /* takes no changes after a failure, until the probe succeeds */
@@ -272,6 +282,13 @@ struct store_ops {
      * otherwise).  What it held is given up, or becomes the snapshot `safety` where that is not NULL.  From then on
      * change and ctime of every object of the volume are no less than the restore's. */
     int (*restore)(struct store *s, uint32_t volume, uint32_t snapshot, struct store_snapshot *safety);
+    /* What differs between two trees with versions in common (-EXDEV otherwise): time and memory in proportion to that,
+     * not to the volume.  each() comes in the order of paths; it may wait; a negative return ends it and is given back.
+     * What changes meanwhile in a tree that is no snapshot may be told or not.  Coroutine. */
+    int (*diff)(struct store *s, uint32_t from, uint32_t to, int (*each)(void *arg, const struct store_difference *d),
+                void *arg);
+    /* What deleting this snapshot would give back, but for what its clones hold. Coroutine. */
+    int (*held)(struct store *s, uint32_t snapshot, uint64_t *bytes);
     /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and
      * never repeats in the pool, and the time.  Never waits. */
     int (*snapshots_changed)(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);

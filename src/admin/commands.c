@@ -35,6 +35,7 @@ static const struct command commands[] = {
     {"policy-change", command_policy_change, " name keep "},
     {"policy-list", command_policy_list, " "},
     {"policy-delete", command_policy_delete, " name "},
+    {"diff", command_diff, " name to "},
     {"restore", command_restore, " name safety "},
     {"clone-create", command_clone_create, " name to writable "},
     {"mount-command", command_mount, " name server "},

@@ -32,6 +32,7 @@ json_t *command_policy_create(struct request *r);
 json_t *command_policy_change(struct request *r);
 json_t *command_policy_list(struct request *r);
 json_t *command_policy_delete(struct request *r);
+json_t *command_diff(struct request *r);
 json_t *command_restore(struct request *r);
 json_t *command_clone_create(struct request *r);
 json_t *command_mount(struct request *r);

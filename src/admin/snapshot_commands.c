@@ -6,6 +6,7 @@
 
 #include "admin/commands.h"
 #include "sluice/base_date.h"
+#include "sluice/base_protocol.h"
 
 enum { VOLUMES_MOST = 256, NAME_TEXT = 2 * VOLUME_NAME_MAX + 2, BATCH = 256 };
 
@@ -164,6 +165,9 @@ static int describe_snapshot(void *arg, const struct listed *s)
         return -ENOMEM;
     if (s->locked_until > time(NULL))
         json_object_set_new(one, "locked_until", json_integer(s->locked_until));
+    uint64_t held;
+    if (!store->ops->held(store, s->tree, &held))
+        json_object_set_new(one, "bytes_held", json_integer((json_int_t)held));
     if (!store->ops->usage(store, s->tree, &usage)) {
         json_object_set_new(one, "bytes_used", json_integer((json_int_t)usage.bytes_used));
         json_object_set_new(one, "files", json_integer((json_int_t)usage.files_used));
@@ -320,6 +324,57 @@ json_t *command_snapshot_lock(struct request *r)
         return answer;
     int error = volume_snapshot_lock(snapshot, until, why);
     return error ? request_error(error, "%s", why) : json_pack("{s:I}", "locked_until", (json_int_t)until);
+}
+
+/* ---- diff ---- */
+
+struct differences {
+    struct request *request;
+    json_int_t count[4]; /* by kind */
+};
+static const char *const kind_names[] = {"created", "changed", "removed", "renamed"};
+
+static int send_difference(void *arg, const struct store_difference *d)
+{
+    struct differences *all = arg;
+    json_t *line = json_pack("{s:s, s:b}", "event", kind_names[d->kind], "directory", d->type == STORE_DIR);
+    all->count[d->kind]++;
+    if (!line || protocol_put_bytes(line, "path", d->path, strlen(d->path)) ||
+        (d->new_path && protocol_put_bytes(line, "new_path", d->new_path, strlen(d->new_path)))) {
+        json_decref(line);
+        return -ENOMEM;
+    }
+    return request_send(all->request, line);
+}
+
+static json_t *diff_error(int error, const char *from, const char *to)
+{
+    if (error == -EXDEV)
+        return request_error(error, "%.140s and %.140s have nothing in common", from, to);
+    if (error == -EAGAIN || error == -ENOENT)
+        return request_error(-EAGAIN, "%.140s changes too fast to be compared; a snapshot of it would do", to);
+    return request_error(error, "they cannot be compared: %s", sl_strerror(error));
+}
+
+/* Without "to" against the snapshot's volume as it is now. */
+json_t *command_diff(struct request *r)
+{
+    struct differences all = {.request = r};
+    struct store *store = volume_store();
+    const char *from = request_text(r, "name"), *to = request_text(r, "to");
+    uint32_t volume, a, b;
+    json_t *answer = snapshot_find(from, &volume, &a);
+    b = volume;
+    if (!answer && to)
+        answer = request_tree(r, "to", &b);
+    if (answer)
+        return answer;
+    int error = store->ops->diff(store, a, b, send_difference, &all);
+    if (error)
+        return diff_error(error, from, to ? to : "the volume");
+    return json_pack("{s:I, s:I, s:I, s:I}", "created", all.count[STORE_DIFF_CREATED], "changed",
+                     all.count[STORE_DIFF_CHANGED], "removed", all.count[STORE_DIFF_REMOVED], "renamed",
+                     all.count[STORE_DIFF_RENAMED]);
 }
 
 /* ---- restore, clone ---- */

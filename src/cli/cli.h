@@ -139,6 +139,7 @@ int cli_policy_change(const struct cli *cli);
 int cli_policy_list(const struct cli *cli);
 int cli_policy_delete(const struct cli *cli);
 int cli_policy_set(const struct cli *cli);
+int cli_diff(const struct cli *cli);
 int cli_restore(const struct cli *cli);
 int cli_clone_create(const struct cli *cli);
 int cli_mount_command(const struct cli *cli);

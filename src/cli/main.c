@@ -36,6 +36,10 @@ static const struct cli_command commands[] = {
     {"snapshot rename", "VOL@NAME NEW", "Renames a snapshot", 2, 2, " ", .run = cli_snapshot_rename},
     {"snapshot lock", "VOL@NAME --until DATE", "Keeps a snapshot, and its volume, from being deleted until then", 1, 1,
      " until ", .run = cli_snapshot_lock, .more = "A lock can be made longer, not shorter."},
+    {"snapshot diff", "VOL@A [VOL@B]", "Shows the paths that differ: + created, ~ changed, - removed, > renamed", 1, 2,
+     " ", .run = cli_diff,
+     .more = "Without a second snapshot, against the volume as it is now. It takes time for what differs, not for what "
+             "is the same."},
     {"restore", "VOL@NAME [--no-safety]", "Puts a volume back to one of its snapshots, in an instant", 1, 1,
      " no_safety ", .run = cli_restore,
      .more = "Clients that have it mounted go on; files that the snapshot does not have are stale for them. What the "

@@ -106,6 +106,51 @@ int cli_snapshot_lock(const struct cli *cli)
     return ask_and_show(cli, request, NULL);
 }
 
+/* + created, ~ changed, - removed, > renamed; directories with a slash behind them. */
+static void show_difference(const json_t *line)
+{
+    static const char *const kinds[][2] = {{"created", "+"}, {"changed", "~"}, {"removed", "-"}, {"renamed", ">"}};
+    const char *event = text_of(line, "event"), *slash = json_is_true(json_object_get(line, "directory")) ? "/" : "";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i][0], event) == 0)
+            printf("%s ", kinds[i][1]);
+    show_name(stdout, line, "path");
+    if (strcmp(event, "renamed") == 0) {
+        printf("%s -> ", slash);
+        show_name(stdout, line, "new_path");
+    }
+    printf("%s\n", slash);
+}
+
+int cli_diff(const struct cli *cli)
+{
+    struct client c;
+    json_t *line, *request = json_pack("{s:s, s:s}", "command", "diff", "name", cli->words[0]);
+    int code = client_open(cli, &c);
+    if (request && cli->word_count > 1)
+        json_object_set_new(request, "to", json_string(cli->words[1]));
+    if (code) {
+        json_decref(request);
+        return code;
+    }
+    code = client_send(&c, request);
+    while (!code && (line = client_next(&c)) && !answer_final(line)) {
+        if (cli->given[OPTION_json])
+            show_json(line);
+        else
+            show_difference(line);
+        json_decref(line);
+    }
+    if (!code)
+        code = line ? answer_failed(cli, line) : EXIT_NO_SERVER;
+    if (!code && cli->given[OPTION_json])
+        show_json(line);
+    if (!code)
+        json_decref(line);
+    client_close(&c);
+    return code;
+}
+
 static void show_restored(const json_t *answer)
 {
     if (json_object_get(answer, "safety"))

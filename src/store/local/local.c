@@ -6,6 +6,7 @@
 
 #include "store/local/cache.h"
 #include "store/local/data.h"
+#include "store/local/diff.h"
 #include "store/local/named.h"
 #include "store/local/ops.h"
 #include "store/local/pool.h"
@@ -106,6 +107,8 @@ static const struct store_ops local_ops = {
     .restore = snapshot_restore,
     .snapshots_changed = trees_snapshots_changed,
     .tree_each = tree_each,
+    .diff = diff_trees,
+    .held = held_bytes,
     .named_put = named_put,
     .named_each = named_each,
     .pool_id = local_pool_id,
