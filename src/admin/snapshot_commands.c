@@ -379,18 +379,29 @@ json_t *command_diff(struct request *r)
 
 /* ---- restore, clone ---- */
 
+/* Named by the time; a second one in the same second by a number behind it. */
+static int restore_safely(uint32_t volume, uint32_t snapshot, char safety[VOLUME_NAME_MAX + 1], char why[256])
+{
+    time_t now = time(NULL);
+    struct tm parts;
+    size_t length = strftime(safety, VOLUME_NAME_MAX, "before-restore.%Y-%m-%d_%H%M%SZ", gmtime_r(&now, &parts));
+    int error = volume_restore(volume, snapshot, safety, why);
+    for (unsigned n = 2; error == -EEXIST && n < 1000; n++) {
+        snprintf(safety + length, VOLUME_NAME_MAX + 1 - length, ".%u", n);
+        error = volume_restore(volume, snapshot, safety, why);
+    }
+    return error;
+}
+
 json_t *command_restore(struct request *r)
 {
     uint32_t volume, snapshot;
     char why[256], safety[VOLUME_NAME_MAX + 1];
-    time_t now = time(NULL);
-    struct tm parts;
     json_t *answer = snapshot_find(request_text(r, "name"), &volume, &snapshot);
     if (answer)
         return answer;
     bool none = json_is_false(json_object_get(r->args, "safety"));
-    strftime(safety, sizeof safety, "before-restore.%Y-%m-%d_%H%M%SZ", gmtime_r(&now, &parts));
-    int error = volume_restore(volume, snapshot, none ? NULL : safety, why);
+    int error = none ? volume_restore(volume, snapshot, NULL, why) : restore_safely(volume, snapshot, safety, why);
     if (error)
         return request_error(error, "%s", why);
     answer = json_object();
