@@ -8,7 +8,7 @@
 #include "store/local/seg_private.h"
 #include "store/local/writer.h"
 
-enum { VICTIMS_MOST = 64, PIECE_BYTES = 16 << 20, PAUSE_NS_MOST = 100000000, SHRINK_NS = 100000000 };
+enum { VICTIMS_MOST = 64, MOVED_MOST = 4 << 20 /* blocks: places to remember */, PIECE_BYTES = 16 << 20, PAUSE_NS_MOST = 100000000, SHRINK_NS = 100000000 };
 #define MIB UINT64_C(1048576)
 
 struct removal {
@@ -130,6 +130,8 @@ static uint64_t gain_of(const struct seg *seg)
 static bool is_worth_it(struct local *l, uint64_t gain)
 {
     uint64_t total, available, share;
+    if (l->segs->worth_least)
+        return gain >= l->segs->worth_least;
     seg_space(l, &total, &available);
     share = available < total / 10 ? 256 * 1024 : total / 100;
     return gain && gain >= (share > 64 * MIB ? 64 * MIB : share);
@@ -140,13 +142,16 @@ static struct sweep *choose(struct local *l)
     struct seg_store *st = l->segs;
     uint32_t *numbers = malloc(VICTIMS_MOST * sizeof(*numbers));
     unsigned count = 0;
-    uint64_t gain = 0;
+    uint64_t gain = 0, live = 0;
     if (!numbers)
         return NULL;
     rcu_read_lock();
     const struct seg_table *table = rcu_dereference(st->table);
     for (unsigned i = 0; i < table->count && count < VICTIMS_MOST; i++) {
         uint64_t own = is_settled(table->at[i]) ? gain_of(table->at[i]) : 0;
+        if (own && count && live + atomic_load(&table->at[i]->live) > MOVED_MOST)
+            continue; /* another time */
+        live += own ? atomic_load(&table->at[i]->live) : 0;
         gain += own;
         if (own)
             numbers[count++] = table->at[i]->number;
@@ -158,9 +163,12 @@ static struct sweep *choose(struct local *l)
     return NULL;
 }
 
-/* What is still live in the sweep's segments could not be moved: they are not tried again as long as that is so. */
+/* Where nothing was moved, what is still live in the sweep's segments could not be: they are not tried again as long as
+ * that is so. */
 static void remember_rest(struct seg_store *st)
 {
+    if (sweep_has_moved(st->sweep))
+        return;
     rcu_read_lock();
     const struct seg_table *table = rcu_dereference(st->table);
     for (unsigned i = 0; i < table->count; i++) {

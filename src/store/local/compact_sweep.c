@@ -1,5 +1,9 @@
 /* One walk over all chunk records in the order of their keys, in steps: live blocks in the chosen segments are
- * copied to new places, and the records rewritten where they still name the old ones. */
+ * copied to new places, and the records rewritten where they still name the old ones, whatever their version.  A block
+ * that several records hold is copied once (sweep_places.h); its count in `ref` moves along record by record.
+ *
+ * What a record is moved to, or copied from, behind the walk's back stays where it is: a sweep that has moved something
+ * is followed by another. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,21 +12,23 @@
 #include "store/local/data_private.h"
 #include "store/local/fetch.h"
 #include "store/local/meta_private.h"
+#include "store/local/meta_refs.h"
 #include "store/local/seg_private.h"
+#include "store/local/sweep_places.h"
 
-enum { MOVES_MOST = 16, STEP_NS = 3000000, CHECK_EVERY = 64 };
-
-struct owner { /* of the records of one version */
-    uint64_t version;
-    uint32_t tree;
+enum {
+    MOVES_MOST = 16,
+    TREES_MOST = 20000, /* that may have a record in their tables and must forget it, in one mutation */
+    STEP_NS = 3000000,
+    CHECK_EVERY = 64
 };
 
 struct moving {
-    uint32_t tree;
-    uint64_t ino, chunk;
+    struct key key; /* with its version */
+    uint64_t ino, chunk, version;
     struct chunk_map map;     /* as it was */
     place_t to[CHUNK_BLOCKS]; /* 0: stays */
-    bool moved[CHUNK_BLOCKS];
+    bool moved[CHUNK_BLOCKS]; /* there */
 };
 
 struct sweep {
@@ -30,34 +36,15 @@ struct sweep {
     struct local *local;
     uint32_t *numbers;
     unsigned count;
-    struct owner *owners;
-    unsigned owner_count, owner_room;
     struct key at; /* the last record looked at */
     bool begun;
     struct moving moves[MOVES_MOST];
     unsigned move_count;
+    uint64_t moved; /* blocks, by records */
     uint8_t *buffer; /* one chunk */
 };
 
 /* ---- beginning and end ---- */
-
-static int add_owner(void *arg, const struct store_tree *tree)
-{
-    struct sweep *s = arg;
-    struct tree known;
-    if (tree->parent || meta_tree(s->local, tree->id, &known))
-        return 0; /* what a snapshot has, others may see too */
-    if (s->owner_count == s->owner_room) {
-        unsigned room = s->owner_room ? s->owner_room * 2 : 16;
-        struct owner *grown = realloc(s->owners, room * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        s->owners = grown;
-        s->owner_room = room;
-    }
-    s->owners[s->owner_count++] = (struct owner){known.version, tree->id};
-    return 0;
-}
 
 struct sweep *sweep_new(struct local *l, uint32_t *numbers, unsigned count)
 {
@@ -75,10 +62,6 @@ struct sweep *sweep_new(struct local *l, uint32_t *numbers, unsigned count)
     s->buffer = buffer;
     key_chunk(&s->at, 0, 0);
     key_add_version(&s->at, ~0ull);
-    if (l->store.ops->tree_each(&l->store, add_owner, s)) {
-        sweep_free(s);
-        return NULL;
-    }
     return s;
 }
 
@@ -86,8 +69,8 @@ void sweep_free(struct sweep *s)
 {
     if (!s)
         return;
+    sweep_places_clear(s->local->segs->moved);
     free(s->numbers);
-    free(s->owners);
     free(s->buffer);
     free(s);
 }
@@ -116,24 +99,27 @@ static bool names_victim(const struct sweep *s, const struct chunk_map *map)
     return false;
 }
 
-/* Records of versions that no volume is at, and such as cannot be read, stay as they are. */
+/* Such as cannot be read stay as they are. */
 static void consider(struct sweep *s, const struct record *r)
 {
     struct moving *mv = &s->moves[s->move_count];
     if (record_is_gone(r->value, r->length) || chunk_decode(r->value, r->length, &mv->map) ||
         !names_victim(s, &mv->map))
         return;
-    uint64_t version = key_version(r->key, r->key_length);
-    for (unsigned i = 0; i < s->owner_count; i++) {
-        if (s->owners[i].version != version)
-            continue;
-        mv->tree = s->owners[i].tree;
-        mv->ino = key_number(r->key, 0);
-        mv->chunk = key_number(r->key, 8);
-        memset(mv->to, 0, sizeof(mv->to));
-        s->move_count++;
-        return;
-    }
+    mv->key.length = r->key_length;
+    memcpy(mv->key.bytes, r->key, r->key_length);
+    mv->version = key_version(r->key, r->key_length);
+    mv->ino = key_number(r->key, 0);
+    mv->chunk = key_number(r->key, 8);
+    memset(mv->to, 0, sizeof(mv->to));
+    s->move_count++;
+}
+
+/* So that the trees that may have these records in their tables are not too many for one mutation. */
+static unsigned moves_most(struct meta_txn *t)
+{
+    size_t versions = versions_count(txn_versions(t)) + 1;
+    return versions * MOVES_MOST <= TREES_MOST ? MOVES_MOST : (unsigned)(TREES_MOST / versions) + 1;
 }
 
 /* Goes on until there is enough to move or the time is over; -ENOENT: at the end. */
@@ -148,6 +134,7 @@ static int gather(struct sweep *s)
         free(r);
         return error;
     }
+    unsigned most = moves_most(t);
     error = db_seek(t, DB_CHUNK, &s->at, r);
     if (!error && s->begun && r->key_length == s->at.length &&
         !memcmp(r->key, s->at.bytes, r->key_length))
@@ -157,7 +144,7 @@ static int gather(struct sweep *s)
         s->at.length = r->key_length;
         memcpy(s->at.bytes, r->key, r->key_length);
         consider(s, r);
-        if (s->move_count == MOVES_MOST || (n % CHECK_EVERY == 0 && clock_monotonic_ns() > end))
+        if (s->move_count >= most || (n % CHECK_EVERY == 0 && clock_monotonic_ns() > end))
             break;
         error = db_step(t, DB_CHUNK, r);
     }
@@ -188,12 +175,24 @@ static int copy_blocks(struct sweep *s, struct moving *mv, unsigned block, unsig
     return 0;
 }
 
+/* A tree that sees the version's records, where it has none of its own. */
+static uint32_t a_tree_of(struct local *l, uint64_t version)
+{
+    uint32_t tree = 0;
+    rcu_read_lock();
+    const struct versions *versions = rcu_dereference(l->meta->versions);
+    for (uint64_t v = version; v && !tree; v = versions_next(versions, v))
+        tree = versions_is_ancestor(versions, version, v) ? versions_tree(versions, v) : 0;
+    rcu_read_unlock();
+    return tree;
+}
+
 /* Is the block in the buffer what it should be?  What is not stays where it is. */
 static bool is_good(struct sweep *s, struct moving *mv, unsigned block)
 {
     if (block_crc(s->buffer + (size_t)block * SEG_BLOCK) == mv->map.crc[block])
         return true;
-    data_moved(s->local, mv->tree, mv->ino, mv->chunk, block,
+    data_moved(s->local, a_tree_of(s->local, mv->version), mv->ino, mv->chunk, block,
                chunk_place(&mv->map, block)); /* logs and counts */
     return false;
 }
@@ -217,12 +216,26 @@ static int copy_run(struct sweep *s, struct moving *mv, unsigned block, unsigned
     return 0;
 }
 
+/* How many blocks from there on have been copied already, for another record, or have not; *goes: they have not. */
+static unsigned run_not_moved_yet(struct sweep *s, place_t place, unsigned count, bool *goes)
+{
+    struct sweep_places *moved = s->local->segs->moved;
+    unsigned same = 1;
+    *goes = sweep_places_get(moved, place) == 0;
+    while (same < count && (sweep_places_get(moved, place + same) == 0) == *goes)
+        same++;
+    return same;
+}
+
 static int copy_chunk(struct sweep *s, struct moving *mv)
 {
     for (unsigned block = 0; block < CHUNK_BLOCKS;) {
         place_t place;
         unsigned count = chunk_map_run(&mv->map, block, CHUNK_BLOCKS - block, &place);
-        if (place && sweep_has(s, place_segment(place))) {
+        bool goes = place && sweep_has(s, place_segment(place));
+        if (goes)
+            count = run_not_moved_yet(s, place, count, &goes);
+        if (goes) {
             int error = copy_run(s, mv, block, count, place);
             if (error)
                 return error;
@@ -234,24 +247,84 @@ static int copy_chunk(struct sweep *s, struct moving *mv)
 
 /* ---- the mutation ---- */
 
-static int apply_one(struct moving *mv, struct meta_txn *t, struct chunk_map *map)
+/* The new place of a block that the record still names; 0: it stays.  *taken: no record holds that yet. */
+static place_t new_place(struct sweep *s, struct moving *mv, unsigned block, place_t place, bool *taken)
 {
-    uint64_t chunk;
-    int64_t delta;
-    bool any = false;
-    memset(mv->moved, 0, sizeof(mv->moved));
-    int error = meta_chunk_next(t, mv->tree, mv->ino, mv->chunk, &chunk, map);
-    if (error || chunk != mv->chunk || map->kind != CHUNK_MAP)
-        return t->failed; /* gone meanwhile */
-    for (unsigned b = 0; b < CHUNK_BLOCKS; b++) {
-        if (!mv->to[b] || chunk_place(map, b) != chunk_place(&mv->map, b))
-            continue;
-        mv->moved[b] = any = true;
-        chunk_map_set(map, b, 1, mv->to[b], &(uint32_t){map->crc[b]});
+    *taken = false;
+    if (!place || place != chunk_place(&mv->map, block) || !sweep_has(s, place_segment(place)))
+        return 0;
+    place_t to = sweep_places_get(s->local->segs->moved, place);
+    *taken = !to && mv->to[block];
+    mv->moved[block] = *taken;
+    return to ? to : mv->to[block];
+}
+
+/* One run of blocks whose new places go on as their old ones do. */
+static void move_run(struct sweep *s, struct meta_txn *t, place_t from, place_t to, uint32_t blocks, bool taken)
+{
+    uint32_t length = blocks;
+    if (taken)
+        blocks_take(t, to, blocks);
+    else
+        blocks_hold(t, to, blocks);
+    for (uint32_t i = 0; taken && i < blocks && !t->failed; i += length) {
+        length = blocks - i;
+        long holders = refs_count(t, from + i, &length);
+        for (uint32_t n = 0; holders > 1 && n < length; n++)
+            if (sweep_places_add(s->local->segs->moved, from + i + n, to + i + n))
+                t->failed = -ENOMEM;
+        if (holders < 0)
+            t->failed = (int)holders;
     }
+    blocks_release(t, from, blocks);
+}
+
+/* The blocks that go, in the map and in their counts.  False: none does. */
+static bool move_blocks(struct sweep *s, struct moving *mv, struct meta_txn *t, struct chunk_map *map)
+{
+    place_t from = 0, to = 0;
+    unsigned run = 0;
+    bool any = false, taken = false;
+    memset(mv->moved, 0, sizeof(mv->moved));
+    for (unsigned b = 0; b <= CHUNK_BLOCKS; b++) {
+        bool fresh = false;
+        place_t place = b < CHUNK_BLOCKS ? chunk_place(map, b) : 0;
+        place_t goes = b < CHUNK_BLOCKS ? new_place(s, mv, b, place, &fresh) : 0;
+        if (run && (!goes || place != from + run || goes != to + run || fresh != taken)) {
+            move_run(s, t, from, to, run, taken);
+            run = 0;
+        }
+        if (!goes)
+            continue;
+        if (!run) {
+            from = place;
+            to = goes;
+            taken = fresh;
+        }
+        run++;
+        any = true;
+        chunk_map_set(map, b, 1, goes, &(uint32_t){map->crc[b]});
+    }
+    return any;
+}
+
+static int apply_one(struct sweep *s, struct moving *mv, struct meta_txn *t, struct chunk_map *map)
+{
+    struct record r;
+    uint8_t value[RECORD_MAX];
+    memset(mv->moved, 0, sizeof(mv->moved));
+    int error = db_get(t, DB_CHUNK, &mv->key, &r);
+    if (error || record_is_gone(r.value, r.length))
+        return t->failed; /* gone meanwhile */
+    error = chunk_decode(r.value, r.length, map);
+    if (error || map->kind != CHUNK_MAP)
+        return error;
+    if (!move_blocks(s, mv, t, map))
+        return t->failed;
     /* With its old change number, so that a cut that hides it goes on doing so. */
-    return any ? meta_put_chunk(t, mv->tree, mv->ino, mv->chunk, map, map->change, &delta)
-               : t->failed;
+    db_put(t, DB_CHUNK, &mv->key, value, chunk_encode(map, map->change, value));
+    group_note_chunk_moved(t, mv->version, mv->ino, mv->chunk);
+    return t->failed;
 }
 
 static int apply_moves(struct mutation *m, struct meta_txn *t)
@@ -259,8 +332,13 @@ static int apply_moves(struct mutation *m, struct meta_txn *t)
     struct sweep *s = (struct sweep *)m;
     struct chunk_map *map = malloc(sizeof(*map));
     int error = map ? 0 : -ENOMEM;
+    /* What a run before this one said, whose group was given up, has not come to pass. */
+    for (unsigned i = 0; i < s->move_count; i++)
+        for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
+            if (s->moves[i].to[b])
+                sweep_places_died(s->local->segs->moved, s->moves[i].to[b], 1);
     for (unsigned i = 0; i < s->move_count && !error; i++)
-        error = apply_one(&s->moves[i], t, map);
+        error = apply_one(s, &s->moves[i], t, map);
     free(map);
     return error;
 }
@@ -273,11 +351,19 @@ static void settle_places(struct sweep *s, bool applied)
         for (unsigned b = 0; b < CHUNK_BLOCKS; b++) {
             if (applied && mv->to[b] && mv->moved[b])
                 moved++;
-            else if (mv->to[b])
+            else if (mv->to[b]) {
+                sweep_places_died(s->local->segs->moved, mv->to[b], 1);
                 seg_abandon(s->local, mv->to[b], 1);
+            }
         }
     }
+    s->moved += moved;
     metric_add(METRIC_blocks_compacted, moved);
+}
+
+bool sweep_has_moved(const struct sweep *s)
+{
+    return s->moved > 0;
 }
 
 int sweep_step(struct sweep *s)

@@ -2,7 +2,8 @@
 
 #include "store/local/meta_private.h"
 #include "store/local/meta_refs.h"
-#include "store/local/seg.h"
+#include "store/local/seg_private.h"
+#include "store/local/sweep_places.h"
 
 void blocks_take(struct meta_txn *t, place_t place, uint32_t blocks)
 {
@@ -19,6 +20,7 @@ static void blocks_dead(struct meta_txn *t, place_t place, uint32_t blocks)
     seg_account(t, place, blocks, -1);
     group_note_freed(t, place, blocks);
     metric_add(METRIC_blocks_freed, blocks);
+    sweep_places_died(t->local->segs->moved, place, blocks);
 }
 
 void blocks_release(struct meta_txn *t, place_t place, uint32_t blocks)

@@ -6,7 +6,7 @@
 #include "store/local/meta_private.h"
 #include "store/local/reaper.h"
 
-enum note_kind { NOTE_CHUNK, NOTE_NAME, NOTE_NAME_GONE, NOTE_INODE, NOTE_INODE_GONE };
+enum note_kind { NOTE_CHUNK, NOTE_CHUNK_GONE, NOTE_NAME, NOTE_NAME_GONE, NOTE_INODE, NOTE_INODE_GONE };
 
 struct note {
     struct rtable_key key;
@@ -148,6 +148,9 @@ static void publish_note(struct meta *m, const struct group *g, const struct not
     case NOTE_CHUNK:
         rtable_publish(m->chunks, &note->key, bytes, note->length, 1);
         break;
+    case NOTE_CHUNK_GONE:
+        rtable_publish(m->chunks, &note->key, NULL, 0, 0);
+        break;
     case NOTE_NAME:
         rtable_publish(m->names, &note->key, bytes, note->length, 1);
         break;
@@ -218,7 +221,7 @@ bool group_publish(struct group *g)
     atomic_store(&m->publishing, g->txn_id);
     m->counters = g->counters;
     publish_versions(m, g);
-    publish_notes(m, g, NOTE_CHUNK, NOTE_CHUNK);
+    publish_notes(m, g, NOTE_CHUNK, NOTE_CHUNK_GONE);
     publish_notes(m, g, NOTE_NAME, NOTE_NAME_GONE);
     publish_notes(m, g, NOTE_INODE, NOTE_INODE_GONE);
     for (size_t i = 0; i < g->restored.count; i++)
@@ -302,6 +305,16 @@ void group_note_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t 
                       size_t length)
 {
     add_note(t, NOTE_CHUNK, (struct rtable_key){.ino = ino, .sub = chunk, .tree = tree}, value, length);
+}
+
+void group_note_chunk_moved(struct meta_txn *t, uint64_t version, uint64_t ino, uint64_t chunk)
+{
+    const struct versions *versions = txn_versions(t);
+    for (uint64_t v = version; v; v = versions_next(versions, v)) {
+        uint32_t tree = versions_tree(versions, v);
+        if (tree && versions_is_ancestor(versions, version, v))
+            add_note(t, NOTE_CHUNK_GONE, (struct rtable_key){.ino = ino, .sub = chunk, .tree = tree}, NULL, 0);
+    }
 }
 
 void group_note_name(struct meta_txn *t, const struct rtable_key *key, const struct entry *entry)

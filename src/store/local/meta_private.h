@@ -150,6 +150,8 @@ void group_note_inode(struct meta_txn *t, uint32_t tree, const struct inode *ino
 void group_note_inode_gone(struct meta_txn *t, uint32_t tree, uint64_t ino);
 void group_note_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, const void *value,
                       size_t length); /* length 0: a hole */
+/* A record of this version names other places now: who sees it forgets what it knew. */
+void group_note_chunk_moved(struct meta_txn *t, uint64_t version, uint64_t ino, uint64_t chunk);
 /* The name stands for this entry now; for none any more. */
 void group_note_name(struct meta_txn *t, const struct rtable_key *key, const struct entry *entry);
 void group_note_name_gone(struct meta_txn *t, const struct rtable_key *key);

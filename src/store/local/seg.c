@@ -1,4 +1,5 @@
 #include "store/local/seg_private.h"
+#include "store/local/sweep_places.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -418,7 +419,8 @@ int seg_open(struct local *l, char why[256])
     pthread_mutex_init(&st->table_lock, NULL);
     l->segs = st;
     why[0] = 0;
-    int error = open_steps(st, why);
+    st->moved = sweep_places_new();
+    int error = st->moved ? open_steps(st, why) : -ENOMEM;
     if (error) {
         if (!why[0])
             snprintf(why, 256, "%s/data: %s", l->path ? l->path : "the pool", sl_strerror(error));
@@ -440,6 +442,7 @@ void seg_close(struct local *l)
     for (unsigned i = 0; st->table && i < st->table->count; i++)
         seg_put(st->table->at[i]);
     rcu_barrier();
+    sweep_places_free(st->moved);
     free(st->table);
     free(st->workers);
     if (st->data_fd >= 0)

@@ -93,6 +93,8 @@ struct seg_store {
 
     /* the reaper's */
     struct sweep *sweep;
+    struct sweep_places *moved; /* the writer's as well */
+    uint64_t worth_least;       /* bytes that a sweep must promise; 0: by the disk's size */
     struct seg *removing; /* has no record any more; its file is getting shorter */
     bool shrunk;
 
@@ -144,6 +146,7 @@ struct sweep *sweep_new(struct local *l, uint32_t *numbers, unsigned count);
 /* A step: 1: more to do, 0: at the end, or an error. */
 int sweep_step(struct sweep *s);
 bool sweep_has(const struct sweep *s, uint32_t number);
+bool sweep_has_moved(const struct sweep *s); /* something, so far */
 void sweep_free(struct sweep *s);
 
 /* seg_space.c */

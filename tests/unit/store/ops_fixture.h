@@ -24,6 +24,7 @@ struct pool {
     struct store *s;
     uint32_t tree;
     struct store_object root;
+    uint64_t segment_bytes; /* 0: 64 MiB */
 };
 
 static const struct store_cred root_cred = {.uid = 0, .gid = 0};
@@ -93,7 +94,7 @@ static inline void pool_open(struct pool *p)
         .map_entries = 1000,
         .name_entries = NAME_ENTRIES,
         .map_size = 4ull << 30,
-        .segment_bytes = 64 << 20,
+        .segment_bytes = p->segment_bytes ? p->segment_bytes : 64 << 20,
     };
     int rc = store_local_open(&options, &p->s, why);
     if (rc)

@@ -527,10 +527,17 @@ static void do_delete(struct image *m)
         delete_image(i);
 }
 
+/* Small segments, and compaction as soon as there is a little to be had. */
+static void open_eagerly(void)
+{
+    local_of(pool->s)->segs->worth_least = 64 << 10;
+}
+
 static void do_reopen(struct image *m)
 {
     (void)m;
     pool_reopen(pool);
+    open_eagerly();
 }
 
 static void do_compare(struct image *m)
@@ -594,6 +601,7 @@ static int nothing_is_left(void *arg)
 static void every_version_is_what_it_was(void **state)
 {
     pool = *state;
+    open_eagerly();
     unsigned steps = getenv("STEPS") ? (unsigned)atoi(getenv("STEPS")) : STEPS;
     unsigned seed = getenv("SEED") ? (unsigned)atoi(getenv("SEED")) : 4;
     print_message("SEED=%u STEPS=%u\n", seed, steps);
@@ -618,10 +626,21 @@ static void every_version_is_what_it_was(void **state)
     assert_int_equal(worker_call(worker_at(0), nothing_is_left, NULL), 0);
 }
 
+static int setup(void **state)
+{
+    struct pool *p;
+    int rc = pool_setup_in_memory(state);
+    p = *state;
+    pool_close(p);
+    p->segment_bytes = 4 << 20;
+    pool_open(p);
+    return rc;
+}
+
 static int tests(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test_setup_teardown(every_version_is_what_it_was, pool_setup_in_memory, pool_teardown),
+        cmocka_unit_test_setup_teardown(every_version_is_what_it_was, setup, pool_teardown),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
 }
