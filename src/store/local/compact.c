@@ -8,7 +8,13 @@
 #include "store/local/seg_private.h"
 #include "store/local/writer.h"
 
-enum { VICTIMS_MOST = 64, MOVED_MOST = 4 << 20 /* blocks: places to remember */, PIECE_BYTES = 16 << 20, PAUSE_NS_MOST = 100000000, SHRINK_NS = 100000000 };
+enum {
+    VICTIMS_MOST = 64,
+    MOVED_MOST = 4 << 20, /* blocks whose places are remembered */
+    PIECE_BYTES = 16 << 20,
+    PAUSE_NS_MOST = 100000000,
+    SHRINK_NS = 100000000
+};
 #define MIB UINT64_C(1048576)
 
 struct removal {

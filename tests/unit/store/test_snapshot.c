@@ -238,6 +238,72 @@ static void what_was_removed_before_is_in_no_clone(void **state)
     assert_int_equal(attr_of(p, &o).size, (LARGE - 1) * STORE_CHUNK + 4096);
 }
 
+static uint64_t blocks_live(struct pool *p)
+{
+    const struct seg_table *table = local_of(p->s)->segs->table;
+    uint64_t live = 0;
+    for (unsigned i = 0; i < table->count; i++)
+        live += atomic_load(&table->at[i]->live);
+    return live;
+}
+
+/* Small segments in which a little is left of much: two files in a snapshot and in clones that have changed a part. */
+static void what_is_shared_stays_so_when_it_is_moved(void **state)
+{
+    enum { CLONES = 5, FILES = 40 };
+    struct pool *p = *state;
+    struct store_object kept[2], in[CLONES + 1][2];
+    uint32_t clones[CLONES];
+    char name[16];
+    pool_close(p);
+    p->segment_bytes = 4 << 20;
+    pool_open(p);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof(name), "f%d", i);
+        struct store_object o = file(p, &p->root, name, 3, 400000);
+        if (i % 20 == 7)
+            kept[i / 20] = o;
+    }
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof(name), "f%d", i);
+        if (i % 20 != 7)
+            assert_int_equal(t_remove(p, &p->root, name), 0);
+    }
+    uint32_t snap = t_snapshot(p, p->tree);
+    for (int i = 0; i < CLONES; i++) {
+        clones[i] = t_clone(p, snap);
+        for (int f = 0; f < 2; f++) {
+            in[i][f] = in_tree(&kept[f], clones[i]);
+            fill((uint8_t)(100 + i), 4096);
+            assert_int_equal(t_write(p, &root_cred, &in[i][f], 8192, bytes, 4096), 0);
+        }
+    }
+    uint64_t before = blocks_live(p), moved = metric_read(METRIC_blocks_compacted);
+    assert_int_equal(before, 2 * (98 + CLONES));
+    local_of(p->s)->segs->worth_least = 64 << 10;
+    settle(p);
+    pool_reopen(p); /* ends what is being written to */
+    local_of(p->s)->segs->worth_least = 64 << 10;
+    for (int round = 0; round < 3; round++) {
+        settle(p);
+        assert_int_equal(blocks_live(p), before);
+        for (int i = 0; i < CLONES; i++)
+            for (int f = 0; f < 2; f++) {
+                uint32_t count;
+                assert_int_equal(t_read(p, &root_cred, &in[i][f], 0, got, sizeof(got), &count), 0);
+                fill((uint8_t)(100 + i), 4096);
+                assert_memory_equal(got + 8192, bytes, 4096);
+                fill(3, 400000);
+                assert_memory_equal(got, bytes, 8192);
+                assert_memory_equal(got + 12288, bytes + 12288, 400000 - 12288);
+            }
+        holds(p, &kept[0], 3, 400000);
+        holds(p, &kept[1], 3, 400000);
+    }
+    assert_true(metric_read(METRIC_blocks_compacted) - moved >= 2 * 98);
+    assert_true(local_of(p->s)->segs->table->count <= 3);
+}
+
 static int audited_teardown(void **state)
 {
     audit(*state);
@@ -254,6 +320,7 @@ static int tests(void)
         EACH(a_restore_brings_back_what_was),
         EACH(several_volumes_are_taken_at_one_instant),
         EACH(what_was_removed_before_is_in_no_clone),
+        EACH(what_is_shared_stays_so_when_it_is_moved),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -624,6 +624,7 @@ static void every_version_is_what_it_was(void **state)
             delete_image(i);
     audit(pool);
     assert_int_equal(worker_call(worker_at(0), nothing_is_left, NULL), 0);
+    assert_true(metric_read(METRIC_blocks_compacted) > 0);
 }
 
 static int setup(void **state)
