@@ -180,14 +180,27 @@ void tables_forget(struct meta *m, uint32_t tree)
     rtable_drop_tree(m->chunks, tree);
     rtable_drop_tree(m->names, tree);
     rtable_drop_tree(m->inodes, tree);
+    reaper_tables(m->local);
+}
+
+bool tables_forget_step(struct meta *m)
+{
+    enum { BUDGET = 1024 };
+    bool more = rtable_drop_step(m->chunks, BUDGET);
+    more |= rtable_drop_step(m->names, BUDGET);
+    more |= rtable_drop_step(m->inodes, BUDGET);
+    return more;
 }
 
 static void publish_trees(struct meta *m, struct group *g)
 {
     struct tree_note *trees = g->trees.items;
     for (size_t i = 0; i < g->trees.count; i++) {
+        const struct tree_node *old = tree_table_find(m->trees, trees[i].id);
+        bool was_volume = old && !old->record.parent;
         tree_table_set(m->trees, trees[i].id, trees[i].node);
-        if (!trees[i].node)
+        /* Of a snapshot nobody can ask, and what the tables know of it makes room for others. */
+        if (!trees[i].node && was_volume)
             tables_forget(m, trees[i].id);
         trees[i].node = NULL; /* the table's now */
     }

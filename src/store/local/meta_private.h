@@ -139,6 +139,8 @@ bool group_publish(struct group *g);
 void group_free(struct group *g);
 /* The decoded tables forget what they know of a tree that goes, or that becomes another (a restore). */
 void tables_forget(struct meta *m, uint32_t tree);
+/* Some of what that left to be done; is there more? */
+bool tables_forget_step(struct meta *m);
 uint64_t group_txn_id(const struct group *g);
 /* An estimate of the pages that the group has dirtied. */
 unsigned group_dirty(const struct group *g);

@@ -7,7 +7,7 @@
 #include "store/local/reaper_private.h"
 #include "store/local/seg.h"
 
-enum kind { ORPHANS = 1, CUTS = 2, VERSIONS = 4, FREED = 8, COMPACT = 16, EVERYTHING = 31 };
+enum kind { ORPHANS = 1, CUTS = 2, VERSIONS = 4, FREED = 8, COMPACT = 16, TABLES = 32, EVERYTHING = 63 };
 
 enum {
     TREES_MOST = 64,
@@ -118,6 +118,11 @@ static void tell_if_there(struct local *l, unsigned kinds)
 void reaper_versions(struct local *l)
 {
     tell_if_there(l, VERSIONS);
+}
+
+void reaper_tables(struct local *l)
+{
+    tell_if_there(l, TABLES);
 }
 
 void reaper_freed(struct local *l)
@@ -343,6 +348,12 @@ static int do_versions(struct reaper *r, bool *more)
     return reap_versions(r->local, more);
 }
 
+static int do_tables(struct reaper *r, bool *more)
+{
+    *more = tables_forget_step(r->local->meta);
+    return 0;
+}
+
 /* A step of each kind that may have work.  The first error, after all have had their turn. */
 static int round_of_steps(struct reaper *r)
 {
@@ -351,7 +362,7 @@ static int round_of_steps(struct reaper *r)
         int (*step)(struct reaper *r, bool *more);
     } steps[] = {
         {CUTS, do_cuts},   {ORPHANS, do_orphans}, {VERSIONS, do_versions},
-        {FREED, do_freed}, {COMPACT, do_compact},
+        {FREED, do_freed}, {COMPACT, do_compact}, {TABLES, do_tables},
     };
     unsigned work = atomic_exchange(&r->pending, 0), left = 0;
     int error = 0;

@@ -14,6 +14,7 @@ void reaper_orphan(struct local *l, uint32_t tree, uint64_t ino); /* an inode we
 void reaper_cut(struct local *l, uint32_t tree, uint64_t ino);    /* an inode got a cut mark */
 void reaper_versions(struct local *l);                            /* a version has lost its name */
 void reaper_freed(struct local *l);                               /* the free list has grown */
+void reaper_tables(struct local *l);                              /* the decoded tables have a tree to forget */
 /* Coroutine: returns when the inode's cuts have been worked off (or it is gone). */
 int reaper_wait_cuts(struct local *l, uint32_t tree, uint64_t ino);
 /* Coroutine: returns when nothing is left to do. */

@@ -8,7 +8,7 @@
 #include <urcu.h>
 
 enum { FETCH_BYTES = 384 /* an inode, or the map of an unbroken chunk */ };
-enum { SHARDS_MOST = 64, SHARD_ENTRIES_LEAST = 16, ENTRY_OVERHEAD = 16 };
+enum { SHARDS_MOST = 64, SHARD_ENTRIES_LEAST = 16, ENTRY_OVERHEAD = 16, DROPS_MOST = 16 };
 
 struct item {
     struct item *next; /* RCU */
@@ -16,6 +16,7 @@ struct item {
     struct rtable_key key;
     uint32_t length, slot; /* slot: index in the shard's ring */
     atomic_bool used;
+    uint32_t epoch;        /* the table's when it was put in */
     _Alignas(8) uint8_t value[];
 };
 
@@ -28,9 +29,18 @@ struct shard {
     struct item **ring;    /* the clock; [0, count) are all items, in no order */
 } __attribute__((aligned(64)));
 
+/* A tree that was dropped: its items from before that epoch are not there any more, and go by and by. */
+struct drop {
+    _Atomic uint32_t tree, epoch; /* epoch 0: none */
+};
+
 struct rtable {
     uint32_t shard_mask;
     struct shard *shards;
+    _Atomic uint32_t epoch, drop_count;
+    struct drop drops[DROPS_MOST];
+    pthread_mutex_t drop_lock; /* of who takes items away, and of the two: */
+    uint32_t drop_shard, drop_at;
 };
 
 static uint64_t hash(const struct rtable_key *key)
@@ -90,6 +100,8 @@ struct rtable *rtable_new(uint64_t entries, uint64_t bytes)
         return NULL;
     }
     memset(t->shards, 0, count * sizeof(struct shard));
+    pthread_mutex_init(&t->drop_lock, NULL);
+    atomic_init(&t->epoch, 1);
     int error = 0;
     for (uint32_t i = 0; i < count; i++)
         error |= shard_start(&t->shards[i], entries / count, bytes / count);
@@ -112,11 +124,22 @@ void rtable_free(struct rtable *t)
         free(s->ring);
         pthread_mutex_destroy(&s->lock);
     }
+    pthread_mutex_destroy(&t->drop_lock);
     free(t->shards);
     free(t);
 }
 
 /* ---- reading ---- */
+
+static bool is_dropped(struct rtable *t, const struct item *item)
+{
+    if (!atomic_load_explicit(&t->drop_count, memory_order_acquire))
+        return false;
+    for (unsigned i = 0; i < DROPS_MOST; i++)
+        if (item->epoch < atomic_load(&t->drops[i].epoch) && item->key.tree == atomic_load(&t->drops[i].tree))
+            return true;
+    return false;
+}
 
 const void *rtable_get(struct rtable *t, const struct rtable_key *key, size_t *length)
 {
@@ -124,7 +147,7 @@ const void *rtable_get(struct rtable *t, const struct rtable_key *key, size_t *l
     struct item *item = rcu_dereference(*bucket_of(shard_of(t, h), h));
     while (item && !same(&item->key, key))
         item = rcu_dereference(item->next);
-    if (!item)
+    if (!item || is_dropped(t, item))
         return NULL;
     if (!atomic_load_explicit(&item->used, memory_order_relaxed))
         atomic_store_explicit(&item->used, true, memory_order_relaxed);
@@ -199,7 +222,8 @@ static void evict_one(struct shard *s)
 
 /* Puts a new item in, over an old one with the key if there is one.  No memory, or too large: the key is then not
  * in the table, which is always right. */
-static void set(struct shard *s, uint64_t h, const struct rtable_key *key, const void *value, size_t length)
+static void set(struct rtable *t, struct shard *s, uint64_t h, const struct rtable_key *key, const void *value,
+                size_t length)
 {
     struct item **at = find(s, h, key);
     bool used = false;
@@ -216,6 +240,7 @@ static void set(struct shard *s, uint64_t h, const struct rtable_key *key, const
         return;
     item->key = *key;
     item->length = (uint32_t)length;
+    item->epoch = atomic_load(&t->epoch);
     atomic_init(&item->used, used);
     if (length)
         memcpy(item->value, value, length);
@@ -227,13 +252,19 @@ static void set(struct shard *s, uint64_t h, const struct rtable_key *key, const
     rcu_assign_pointer(*head, item);
 }
 
+static bool is_there(struct rtable *t, struct shard *s, uint64_t h, const struct rtable_key *key)
+{
+    const struct item *item = *find(s, h, key);
+    return item && !is_dropped(t, item);
+}
+
 void rtable_fill(struct rtable *t, const struct rtable_key *key, uint64_t ticket, const void *value, size_t length)
 {
     uint64_t h = hash(key);
     struct shard *s = shard_of(t, h);
     pthread_mutex_lock(&s->lock);
-    if (atomic_load(&s->published) == ticket && !*find(s, h, key))
-        set(s, h, key, value, length);
+    if (atomic_load(&s->published) == ticket && !is_there(t, s, h, key))
+        set(t, s, h, key, value, length);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -244,8 +275,8 @@ void rtable_fill_spare(struct rtable *t, const struct rtable_key *key, uint64_t 
     struct shard *s = shard_of(t, h);
     pthread_mutex_lock(&s->lock);
     bool spare = s->count < s->count_most && s->bytes + size_of(length) <= s->bytes_most;
-    if (spare && atomic_load(&s->published) == ticket && !*find(s, h, key))
-        set(s, h, key, value, length);
+    if (spare && atomic_load(&s->published) == ticket && !is_there(t, s, h, key))
+        set(t, s, h, key, value, length);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -257,27 +288,73 @@ void rtable_publish(struct rtable *t, const struct rtable_key *key, const void *
     atomic_fetch_add(&s->published, 1);
     struct item **at = find(s, h, key);
     if (value && (*at || insert))
-        set(s, h, key, value, length);
+        set(t, s, h, key, value, length);
     else if (*at)
         unlink_item(s, at);
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Downwards: what takes the place of an item that goes comes from above, or is new. */
+static void drop_some(struct rtable *t, unsigned *budget)
+{
+    struct shard *s = &t->shards[t->drop_shard];
+    pthread_mutex_lock(&s->lock);
+    if (t->drop_at > s->count)
+        t->drop_at = s->count;
+    for (; t->drop_at && *budget; --*budget) {
+        struct item *item = s->ring[--t->drop_at];
+        if (is_dropped(t, item))
+            unlink_item(s, find(s, hash(&item->key), &item->key));
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool drop_step(struct rtable *t, unsigned budget)
+{
+    while (t->drop_shard <= t->shard_mask) {
+        drop_some(t, &budget);
+        if (t->drop_at)
+            return true;
+        t->drop_shard++;
+        t->drop_at = UINT32_MAX;
+    }
+    if (atomic_load(&t->drop_count) == 0)
+        return false;
+    for (unsigned i = 0; i < DROPS_MOST; i++)
+        atomic_store(&t->drops[i].epoch, 0);
+    atomic_store(&t->drop_count, 0);
+    return false;
+}
+
+bool rtable_drop_step(struct rtable *t, unsigned budget)
+{
+    pthread_mutex_lock(&t->drop_lock);
+    bool more = drop_step(t, budget);
+    pthread_mutex_unlock(&t->drop_lock);
+    return more;
+}
+
 void rtable_drop_tree(struct rtable *t, uint32_t tree)
 {
+    /* What somebody has read before now may not be put in later. */
     for (uint32_t i = 0; i <= t->shard_mask; i++) {
         struct shard *s = &t->shards[i];
         pthread_mutex_lock(&s->lock);
         atomic_fetch_add(&s->published, 1);
-        for (uint32_t n = 0; n < s->count;) {
-            struct item *item = s->ring[n];
-            if (item->key.tree == tree)
-                unlink_item(s, find(s, hash(&item->key), &item->key));
-            else
-                n++;
-        }
         pthread_mutex_unlock(&s->lock);
     }
+    pthread_mutex_lock(&t->drop_lock);
+    if (atomic_load(&t->drop_count) == DROPS_MOST)
+        while (drop_step(t, UINT32_MAX))
+            ;
+    unsigned at = atomic_load(&t->drop_count);
+    atomic_store(&t->drops[at].tree, tree);
+    atomic_store(&t->drops[at].epoch, atomic_load(&t->epoch) + 1);
+    atomic_store(&t->drop_count, at + 1);
+    atomic_fetch_add(&t->epoch, 1);
+    t->drop_shard = 0; /* from the beginning, for all */
+    t->drop_at = UINT32_MAX;
+    pthread_mutex_unlock(&t->drop_lock);
 }
 
 void rtable_stats(struct rtable *t, uint64_t *entries, uint64_t *bytes)

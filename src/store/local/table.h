@@ -4,6 +4,7 @@
 #ifndef SLUICE_STORE_LOCAL_TABLE_H
 #define SLUICE_STORE_LOCAL_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,7 +38,10 @@ void rtable_fill_spare(struct rtable *t, const struct rtable_key *key, uint64_t 
  * `insert` is set. */
 void rtable_publish(struct rtable *t, const struct rtable_key *key, const void *value, size_t length,
                     int insert);
+/* All of a tree is forgotten at once; what it took is given back by rtable_drop_step(), which looks at `budget` entries
+ * and says whether there are more.  Any thread. */
 void rtable_drop_tree(struct rtable *t, uint32_t tree);
+bool rtable_drop_step(struct rtable *t, unsigned budget);
 void rtable_stats(struct rtable *t, uint64_t *entries, uint64_t *bytes);
 
 #endif
