@@ -178,6 +178,23 @@ struct store_status {
     uint64_t work_left;                     /* entries waiting for the reaper */
 };
 
+/* How much RAM a tree's data may take, and what stays when it is full.  LRU: what is used again and again.  EPOCH: what
+ * came first, as long as it is read at all: for data that is read once in each round, in a new order each time.  AUTO:
+ * whichever of the two would have served the last reads better. */
+enum store_cache_policy { STORE_CACHE_AUTO, STORE_CACHE_LRU, STORE_CACHE_EPOCH };
+struct store_cache_setting {
+    enum store_cache_policy policy;
+    uint32_t share_percent; /* of the cache; 0: see share_bytes */
+    uint64_t share_bytes;   /* 0: no bound */
+};
+struct store_cache_stats { /* since the start; frames are shared, and count where they were made */
+    enum store_cache_policy policy;
+    bool keeps;                       /* behaves as EPOCH at present */
+    uint64_t held_bytes, bound_bytes; /* bound: what the share comes to; 0: none */
+    uint64_t read_bytes;              /* READ has asked for, in whole blocks */
+    uint64_t disk_bytes;              /* of those, and read ahead, that came from disk */
+};
+
 struct store_range { /* what a call is about to look at */
     struct store_object object;
     uint64_t offset;
@@ -292,6 +309,9 @@ struct store_ops {
     /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and
      * never repeats in the pool, and the time.  Never waits. */
     int (*snapshots_changed)(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);
+    /* How the tree's data is cached, from now on: kept in RAM only.  Never waits for the disk. */
+    int (*tree_cache)(struct store *s, uint32_t id, const struct store_cache_setting *setting);
+    int (*tree_cache_stats)(struct store *s, uint32_t id, struct store_cache_stats *out); /* any thread */
     /* Calls each() for every tree; what it gets is valid during the call.  Any thread; never waits. */
     int (*tree_each)(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg);
 

@@ -36,6 +36,7 @@ struct volume_config {
     bool show_snapshots;       /* `.snapshot` is in the listing of the root */
     char policy[VOLUME_NAME_MAX + 1]; /* of its schedule; "" is none */
     int64_t policy_since;             /* when it was given; seconds since 1970 */
+    struct store_cache_setting cache;
 };
 
 /* ---- look-ups ---- */
@@ -183,5 +184,11 @@ int volume_rules_parse(const char *text, struct volume_rule **rules, uint32_t *c
 void volume_rules_format(const struct volume_rule *rules, uint32_t count, char *to, size_t room);
 int volume_squash_parse(const char *text, enum volume_squash *out);
 const char *volume_squash_text(enum volume_squash squash);
+/* auto, lru or epoch. */
+int volume_cache_parse(const char *text, enum store_cache_policy *out);
+const char *volume_cache_text(enum store_cache_policy policy);
+/* "40%", "64G", or "none", which "100%" is as well.  -EINVAL. */
+int volume_cache_share_parse(const char *text, struct store_cache_setting *out);
+void volume_cache_share_format(const struct store_cache_setting *setting, char to[32]);
 
 #endif

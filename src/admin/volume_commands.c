@@ -140,6 +140,23 @@ static void add_versions(json_t *to, const struct volume_copy *v)
         json_object_set_new(to, "deleted", json_integer(v->deleted));
 }
 
+static void add_cache(json_t *to, const struct volume_copy *v)
+{
+    struct store *s = volume_store();
+    struct store_cache_stats stats;
+    char share[32];
+    volume_cache_share_format(&v->config.cache, share);
+    json_object_set_new(to, "cache", json_string(volume_cache_text(v->config.cache.policy)));
+    json_object_set_new(to, "cache_share", json_string(share));
+    if (s->ops->tree_cache_stats(s, v->tree, &stats))
+        return;
+    json_object_set_new(to, "cache_now", json_string(volume_cache_text(stats.keeps ? STORE_CACHE_EPOCH
+                                                                                   : STORE_CACHE_LRU)));
+    json_object_set_new(to, "cache_held_bytes", json_integer((json_int_t)stats.held_bytes));
+    json_object_set_new(to, "cache_read_bytes", json_integer((json_int_t)stats.read_bytes));
+    json_object_set_new(to, "cache_disk_bytes", json_integer((json_int_t)stats.disk_bytes));
+}
+
 static json_t *describe(const struct volume_copy *v)
 {
     size_t room = (size_t)v->config.rule_count * 64 + 1;
@@ -156,6 +173,7 @@ static json_t *describe(const struct volume_copy *v)
         add_owner(answer, v->tree);
         add_usage(answer, v->tree);
         add_versions(answer, v);
+        add_cache(answer, v);
     }
     return answer;
 }

@@ -118,6 +118,23 @@ static int set_show_snapshots(struct volume_settings *s, const char *value, char
     return set_flag("show-snapshots", value, &s->config->show_snapshots, why);
 }
 
+static int set_cache(struct volume_settings *s, const char *value, char why[256])
+{
+    int error = volume_cache_parse(value, &s->config->cache.policy);
+    if (error)
+        snprintf(why, 256, "cache '%.60s': right would be auto, lru or epoch", value);
+    return error;
+}
+
+static int set_cache_share(struct volume_settings *s, const char *value, char why[256])
+{
+    int error = volume_cache_share_parse(value, &s->config->cache);
+    if (error)
+        snprintf(why, 256, "cache-share '%.60s': right would be 1%% to 100%% of the cache, a size such as 64G, or none",
+                 value);
+    return error;
+}
+
 int settings_set(struct volume_settings *s, const char *key, const char *value, char why[256])
 {
     static const struct {
@@ -126,12 +143,12 @@ int settings_set(struct volume_settings *s, const char *key, const char *value, 
     } keys[] = {{"size", set_size}, {"allow", set_allow}, {"squash", set_squash},
                 {"owner", set_owner}, {"mode", set_mode},
                 {"writable", set_writable}, {"show-snapshots", set_show_snapshots},
-                {"policy", set_policy}};
+                {"policy", set_policy}, {"cache", set_cache}, {"cache-share", set_cache_share}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i].key) == 0)
             return keys[i].set(s, value, why);
     snprintf(why, 256, "unknown key '%.60s'; a volume has size, allow, squash, owner, mode, writable, "
-             "show-snapshots and policy", key);
+             "show-snapshots, policy, cache and cache-share", key);
     return -EINVAL;
 }
 

@@ -17,6 +17,22 @@ static const char *size_text(const json_t *volume, char to[32])
     return size ? bytes_text(to, (uint64_t)size) : "none";
 }
 
+static void show_cache(const json_t *v)
+{
+    const char *policy = text_of(v, "cache"), *now = text_of(v, "cache_now");
+    long long read = number_of(v, "cache_read_bytes"), disk = number_of(v, "cache_disk_bytes");
+    char held[32], all[32];
+    printf("cache     %s%s%s", policy, strcmp(policy, now) && *now ? ", at present as " : "",
+           strcmp(policy, now) ? now : "");
+    if (strcmp(text_of(v, "cache_share"), "none"))
+        printf(", at most %s", text_of(v, "cache_share"));
+    printf("\nin RAM    %s", bytes_text(held, (uint64_t)number_of(v, "cache_held_bytes")));
+    if (read)
+        printf("; %.1f%% of %s read since the start came from RAM", disk < read ? 100.0 * (read - disk) / read : 0,
+               bytes_text(all, (uint64_t)read));
+    putchar('\n');
+}
+
 static void show_volume(const json_t *answer)
 {
     const json_t *v = json_object_get(answer, "volume");
@@ -32,6 +48,7 @@ static void show_volume(const json_t *answer)
     printf("allow     %s\n", *text_of(v, "allow") ? text_of(v, "allow") : "none");
     printf("squash    %s\n", text_of(v, "squash"));
     printf("owner     %s, mode %s\n", text_of(v, "owner"), text_of(v, "mode"));
+    show_cache(v);
     printf("created   %s\n", created);
     if (json_object_get(v, "origin"))
         printf("clone of  %s\n", text_of(v, "origin"));

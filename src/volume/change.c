@@ -100,6 +100,7 @@ static int load_all(struct load *load)
         error = give_snapshots(load, load->volumes[i]);
     for (uint32_t i = 0; i < load->count && !error; i++) {
         struct volume *v = load->volumes[i];
+        change_cache(v);
         if (v->deleted)
             error = deleted_add(v);
         else
@@ -168,6 +169,14 @@ int change_size_is_right(uint64_t size, char why[256])
     return -EINVAL;
 }
 
+void change_cache(const struct volume *v)
+{
+    struct store *store = volume_the_store;
+    int error = store->ops->tree_cache ? store->ops->tree_cache(store, v->tree, &v->config.cache) : 0;
+    if (error)
+        log_error("volume", "%s: its cache policy is not in effect: %s", v->config.name, sl_strerror(error));
+}
+
 static int create(struct volume *v, uint32_t uid, uint32_t gid, uint32_t mode, char why[256])
 {
     struct store *store = volume_the_store;
@@ -183,10 +192,12 @@ static int create(struct volume *v, uint32_t uid, uint32_t gid, uint32_t mode, c
         change_store_said(error, why);
     }
     free(props);
-    if (error)
+    if (error) {
         free(fresh);
-    else
+    } else {
         table_publish(fresh, NULL);
+        change_cache(v);
+    }
     return error;
 }
 
@@ -233,10 +244,12 @@ int change_write(struct volume *old, struct volume *v, char why[256])
         change_store_said(error, why);
     }
     free(props);
-    if (error)
+    if (error) {
         free(fresh);
-    else
+    } else {
         table_publish(fresh, old);
+        change_cache(v);
+    }
     return error;
 }
 

@@ -299,10 +299,12 @@ static int make_clone(struct volume *v, uint32_t snapshot, char why[256])
         error = change_store_said(
             store->ops->clone(store, snapshot, props, strlen(props), v->config.size, &v->tree), why);
     free(props);
-    if (error)
+    if (error) {
         free(fresh);
-    else
+    } else {
         table_publish(fresh, NULL);
+        change_cache(v);
+    }
     return error;
 }
 

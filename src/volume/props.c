@@ -23,6 +23,18 @@ static int put_policy(json_t *to, const char *policy)
     return *policy ? put(to, "policy", json_string(policy)) : 0;
 }
 
+/* What is not the default. */
+static int put_cache(json_t *to, const struct store_cache_setting *cache)
+{
+    char share[32];
+    json_object_del(to, "cache");
+    json_object_del(to, "cache_share");
+    volume_cache_share_format(cache, share);
+    if (cache->policy != STORE_CACHE_AUTO && put(to, "cache", json_string(volume_cache_text(cache->policy))))
+        return -1;
+    return strcmp(share, "none") ? put(to, "cache_share", json_string(share)) : 0;
+}
+
 char *props_dump(const struct volume *v)
 {
     size_t room = (size_t)v->config.rule_count * RULE_TEXT_MAX + 1;
@@ -36,7 +48,7 @@ char *props_dump(const struct volume *v)
             !put(all, "created", json_integer(v->created)) && !put_flag(all, "deleted", v->deleted) &&
             !put_flag(all, "read_only", v->config.read_only) &&
             !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_policy(all, v->config.policy) &&
-            !put_flag(all, "policy_since", v->config.policy_since))
+            !put_flag(all, "policy_since", v->config.policy_since) && !put_cache(all, &v->config.cache))
             text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
     }
     json_decref(all);
@@ -61,6 +73,13 @@ static int read_config(json_t *props, struct volume_config *config, char why[256
     config->read_only = json_integer_value(json_object_get(props, "read_only"));
     config->show_snapshots = json_integer_value(json_object_get(props, "show_snapshots"));
     config->policy_since = json_integer_value(json_object_get(props, "policy_since"));
+    const char *cache = json_string_value(json_object_get(props, "cache"));
+    const char *share = json_string_value(json_object_get(props, "cache_share"));
+    if ((cache && volume_cache_parse(cache, &config->cache.policy)) ||
+        (share && volume_cache_share_parse(share, &config->cache))) {
+        snprintf(why, 256, "its record has no valid cache policy");
+        return -EINVAL;
+    }
     const char *policy = json_string_value(json_object_get(props, "policy"));
     snprintf(config->policy, sizeof config->policy, "%s", policy ? policy : "");
     return volume_rules_parse(allow ? allow : "", &config->rules, &config->rule_count, why);

@@ -1,6 +1,9 @@
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "sluice/base_config.h"
 #include "sluice/volume.h"
 
 static bool name_char(char c)
@@ -55,4 +58,54 @@ int volume_squash_parse(const char *text, enum volume_squash *out)
 const char *volume_squash_text(enum volume_squash squash)
 {
     return squash_texts[squash];
+}
+
+static const char *const cache_texts[] = {
+    [STORE_CACHE_AUTO] = "auto", [STORE_CACHE_LRU] = "lru", [STORE_CACHE_EPOCH] = "epoch"};
+
+int volume_cache_parse(const char *text, enum store_cache_policy *out)
+{
+    for (unsigned i = 0; i < sizeof cache_texts / sizeof cache_texts[0]; i++) {
+        if (strcmp(text, cache_texts[i]) == 0) {
+            *out = (enum store_cache_policy)i;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+const char *volume_cache_text(enum store_cache_policy policy)
+{
+    return cache_texts[policy];
+}
+
+int volume_cache_share_parse(const char *text, struct store_cache_setting *out)
+{
+    uint64_t bytes = 0;
+    char *end;
+    unsigned long percent = isdigit((unsigned char)*text) ? strtoul(text, &end, 10) : 0;
+    bool is_percent = percent >= 1 && percent <= 100 && strcmp(end, "%") == 0;
+    if (!is_percent && strcmp(text, "none") != 0 && (size_parse(text, &bytes) || !bytes))
+        return -EINVAL;
+    out->share_percent = is_percent && percent < 100 ? (uint32_t)percent : 0;
+    out->share_bytes = bytes;
+    return 0;
+}
+
+/* Exact, so that the record says what was set. */
+void volume_cache_share_format(const struct store_cache_setting *setting, char to[32])
+{
+    static const char units[] = "KMGTPE";
+    uint64_t bytes = setting->share_bytes;
+    int unit = -1;
+    for (; bytes && bytes % 1024 == 0 && unit < 5; unit++)
+        bytes /= 1024;
+    if (setting->share_percent)
+        snprintf(to, 32, "%u%%", setting->share_percent);
+    else if (!bytes)
+        snprintf(to, 32, "none");
+    else if (unit < 0)
+        snprintf(to, 32, "%llu", (unsigned long long)bytes);
+    else
+        snprintf(to, 32, "%llu%c", (unsigned long long)bytes, units[unit]);
 }

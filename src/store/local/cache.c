@@ -13,12 +13,12 @@
 enum {
     BLOCK = STORE_BLOCK,
     SLAB = BLOCK * FRAME_BLOCKS,
-    PART_SLABS_LEAST = 64,
+    PART_SLABS_LEAST = 256,
+    SAMPLES = 512, /* runs of FRAME_BLOCKS that are watched, for a cacheful of data */
     PART_RUN = 256, /* blocks */
     BUCKETS_PER_SLAB = 4,
     GHOSTS_PER_SLAB = 4,
     WALK_MOST = 128, /* steps in a chain that others are changing */
-    FREQ_MOST = 3,
     TOUCH_PIECE = 2 << 20, /* a huge page */
     TOUCH_BACK_NS = 50 * 1000 * 1000,
     SCRATCH_MOST = 512,
@@ -86,14 +86,17 @@ static struct frame *look_up(struct cache *c, struct part *p, uint64_t key, unsi
     return NULL;
 }
 
-static void count_use(struct part *p, struct frame *f)
+static void count_use(struct cache *c, struct part *p, struct frame *f)
 {
     uint32_t age = atomic_load_explicit(&p->clock, memory_order_relaxed) -
                    atomic_load_explicit(&f->stamp, memory_order_relaxed);
     uint8_t freq = atomic_load_explicit(&f->freq, memory_order_relaxed);
     if (freq < FREQ_MOST && age > atomic_load_explicit(&p->recent, memory_order_relaxed) &&
-        !atomic_load_explicit(&f->ahead, memory_order_relaxed)) /* else it is the first use */
+        !atomic_load_explicit(&f->ahead, memory_order_relaxed)) { /* else it is the first use */
         atomic_store_explicit(&f->freq, freq + 1, memory_order_relaxed);
+        atomic_store_explicit(&f->seen, atomic_load_explicit(&c->classes[f->class].clock, memory_order_relaxed),
+                              memory_order_relaxed);
+    }
 }
 
 void frame_expect_use(struct frame *f)
@@ -106,8 +109,7 @@ void frame_expect_none(struct frame *f)
     atomic_store_explicit(&f->freq, 0, memory_order_relaxed);
 }
 
-unsigned cache_find(struct cache *c, struct cache_class *class, place_t place, unsigned want,
-                    struct frame **out)
+static unsigned find(struct cache *c, place_t place, unsigned want, struct frame **out)
 {
     struct part *p = part_of(c, place);
     struct frame *f = look_up(c, p, key_of(place, FRAME_LARGE), WALK_MOST);
@@ -115,7 +117,7 @@ unsigned cache_find(struct cache *c, struct cache_class *class, place_t place, u
         unsigned valid = frame_valid(f) >> place % FRAME_BLOCKS;
         unsigned count = (unsigned)__builtin_ctz(~valid);
         if (count) {
-            count_use(p, f);
+            count_use(c, p, f);
             *out = f;
             return count < want ? count : want;
         }
@@ -128,9 +130,19 @@ unsigned cache_find(struct cache *c, struct cache_class *class, place_t place, u
         frame_unpin(f);
         return 0;
     }
-    count_use(p, f);
+    count_use(c, p, f);
     *out = f;
     return 1;
+}
+
+unsigned cache_find(struct cache *c, struct cache_class *class, place_t place, unsigned want,
+                    struct frame **out)
+{
+    unsigned found = find(c, place, want, out);
+    uint32_t hash = sample_hash(place);
+    if (__builtin_expect(hash < c->sample_limit, 0))
+        cache_sample(c, class, hash, place, found ? found : want);
+    return found;
 }
 
 /* The frame that the bucket of this place begins with; a hint, so that neither chain nor key matter. */
@@ -176,6 +188,28 @@ struct frame *cache_peek(struct cache *c, place_t place, enum frame_size size)
     return look_up(c, part_of(c, place), key_of(place, size), WALK_MOST);
 }
 
+/* A large frame takes over what small ones of its places hold, or they would take room beside it. */
+static void take_small(struct cache *c, struct part *p, struct frame *f, place_t place)
+{
+    place_t first = place / FRAME_BLOCKS * FRAME_BLOCKS;
+    for (unsigned i = 0; i < FRAME_BLOCKS; i++) {
+        uint64_t key = key_of(first + i, FRAME_SMALL);
+        struct frame *small = look_up(c, p, key, WALK_MOST);
+        if (!small)
+            continue;
+        uint16_t mine = frame_valid(small) ? cache_claim(c, f, (uint16_t)(1u << i)) : 0;
+        if (mine) {
+            memcpy(frame_data(c, f, first + i), frame_data(c, small, first + i), BLOCK);
+            cache_loaded(c, f, mine, mine);
+        }
+        frame_unpin(small);
+        spin_take(&p->spin);
+        if (mine && atomic_load(&small->key) == key)
+            cache_drop_small(c, p, small);
+        spin_give(&p->spin);
+    }
+}
+
 struct frame *cache_get(struct cache *c, struct cache_class *class, place_t place, enum frame_size size)
 {
     struct part *p = part_of(c, place);
@@ -186,8 +220,15 @@ struct frame *cache_get(struct cache *c, struct cache_class *class, place_t plac
     spin_take(&p->spin);
     f = look_up(c, p, key, UINT32_MAX);
     if (!f)
-        f = cache_insert(c, p, key, size);
+        f = cache_insert(c, p, class, key, size);
+    else
+        size = FRAME_SMALL; /* nothing was made */
+    /* what is kept in small frames does not move into a large one that is only passing through */
+    bool takes = f && size == FRAME_LARGE &&
+                 !(f->where == IN_SMALL && atomic_load_explicit(&class->keeping, memory_order_relaxed));
     spin_give(&p->spin);
+    if (takes)
+        take_small(c, p, f, place);
     return f;
 }
 
@@ -202,7 +243,9 @@ uint16_t cache_claim(struct cache *c, struct frame *f, uint16_t mask)
     uint16_t done = mine & frame_valid(f);
     if (done)
         cache_loaded(c, f, done, 0); /* somebody may have begun to wait for our claim */
-    return mine & (uint16_t)~done;
+    mine &= (uint16_t)~done;
+    class_count_loaded(c, f->class, mine);
+    return mine;
 }
 
 static unsigned wait_list_of(const struct cache *c, const struct frame *f)
@@ -379,6 +422,9 @@ static int open_parts(struct cache *c)
     while (c->parts < CACHE_PARTS_MOST && c->slabs / (c->parts * 2) >= PART_SLABS_LEAST)
         c->parts *= 2;
     uint32_t each = c->slabs / c->parts;
+    c->sample_limit = c->slabs > SAMPLES ? (uint32_t)((UINT64_C(1) << 32) / (c->slabs / SAMPLES)) - 1 : UINT32_MAX;
+    c->holdings_bytes = (size_t)c->parts * (CACHE_CLASSES + 1) * sizeof(*c->holdings);
+    c->holdings = map_memory(c->holdings_bytes);
     c->bucket_mask = power_at_least((uint64_t)each * BUCKETS_PER_SLAB) - 1;
     c->buckets_bytes = (size_t)c->parts * ((size_t)c->bucket_mask + 1) * sizeof(*c->buckets);
     c->buckets = map_memory(c->buckets_bytes);
@@ -392,7 +438,7 @@ static int open_parts(struct cache *c)
         if (!p->ghosts)
             return -ENOMEM;
     }
-    return c->buckets ? 0 : -ENOMEM;
+    return c->buckets && c->holdings ? 0 : -ENOMEM;
 }
 
 static int open_memory(struct cache *c, uint64_t bytes)
@@ -408,8 +454,7 @@ static int open_memory(struct cache *c, uint64_t bytes)
     c->frames = map_memory(c->frames_bytes);
     unsigned workers = workers_count();
     c->scratch = aligned_alloc(64, (workers ? workers : 1) * sizeof(*c->scratch));
-    c->classes = calloc(CACHE_CLASSES + 1, sizeof(*c->classes));
-    if (!c->arena || !c->frames || !c->scratch || !c->classes)
+    if (!c->arena || !c->frames || !c->scratch || classes_open(c))
         return -ENOMEM;
     memset(c->scratch, 0, (workers ? workers : 1) * sizeof(*c->scratch));
     madvise(c->arena, c->arena_bytes, MADV_HUGEPAGE); /* without huge pages it is only slower */
@@ -451,9 +496,11 @@ void cache_close(struct local *l)
         }
     }
     free(c->scratch);
-    free(c->classes);
+    classes_close(c);
     for (unsigned i = 0; i < c->parts; i++)
         free(c->part[i].ghosts);
+    if (c->holdings)
+        munmap(c->holdings, c->holdings_bytes);
     if (c->buckets)
         munmap((void *)c->buckets, c->buckets_bytes);
     if (c->frames)

@@ -26,9 +26,17 @@ void cache_close(struct local *l);
 /* Bytes of the arena, and of frames that hold something. */
 void cache_usage(struct local *l, uint64_t *total, uint64_t *used);
 
-/* Whose frames a tree's reads and writes make, and for whom its hits count.  Never NULL: when there are too many trees
- * the last ones share a class.  Frames are found by their place alone, whoever made them.  Look-ups take no lock. */
+/* Whose frames a volume's reads and writes make, and for whom its hits count; its snapshots' too.  Never NULL: when
+ * there are too many trees the last ones share a class.  Frames are found by their place alone, whoever made them.
+ * Look-ups take no lock. */
 struct cache_class *cache_class(struct cache *c, uint32_t tree);
+/* The tree's policy and share, from now on.  May take some milliseconds when it has to give up much. */
+void cache_set(struct cache *c, uint32_t tree, const struct store_cache_setting *setting);
+void cache_stats(struct cache *c, uint32_t tree, struct store_cache_stats *out);
+/* The tree is deleted: what only it has used goes first. */
+void cache_forget(struct cache *c, uint32_t tree);
+/* A READ has got so many blocks.  For the statistics. */
+void cache_count_read(struct cache *c, struct cache_class *class, uint64_t blocks);
 
 /* How many of the blocks [place, place + want) lie valid in one frame, counted from `place` (0: a miss).  The frame is
  * pinned then.  `want` must not cross a frame boundary.  Counts as a use by the class. */

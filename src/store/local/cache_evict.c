@@ -1,11 +1,21 @@
-/* Each part of the cache owns some slabs of 64 KiB, the hash buckets for its share of all places, and two S3-FIFO
- * policies (small, main, ghost), one for each size of frame.  A slab is one large frame or 16 small ones; the size
- * whose oldest frame is the older one gives slabs away.  All of it under the part's lock. */
+/* The lists of each part: what leaves a holding, and in which order.
+ *
+ * A holding is one class's frames of one part, in S3-FIFO's lists: in_small for what was used once, in_main for what
+ * was used again, and ghosts, the part's, for what left in_small.  A class that keeps uses them otherwise: in_main is
+ * what it keeps, in_small the little room that everything else passes through.  A slab of 64 KiB is one large frame or
+ * 16 small ones of one class.  All of it under the part's lock. */
 #include <assert.h>
 
 #include "store/local/cache_private.h"
 
-enum { EVICT_STEPS = 256 };
+enum {
+    EVICT_STEPS = 32,
+    SLAB_TRIES = 16,
+    PROBATION = 10,     /* in_small: one in so many blocks of the class */
+    PROBATION_NEW = 32, /* and one in so many of the part, so that a new class can show what it is worth */
+    TRANSIENT = 50,     /* the same for a class that keeps */
+    TRANSIENT_LEAST = 4 * FRAME_BLOCKS,
+};
 
 static uint32_t slab_of(const struct cache *c, const struct frame *f)
 {
@@ -23,9 +33,14 @@ static struct frame *small_of(struct cache *c, uint32_t slab, unsigned i)
     return &c->frames[(size_t)1 + c->slabs + (size_t)slab * FRAME_BLOCKS + i];
 }
 
+static uint32_t blocks_of(const struct cache *c, const struct frame *f)
+{
+    return is_small(c, f) ? 1 : FRAME_BLOCKS;
+}
+
 /* ---- lists ---- */
 
-static void list_push(struct cache *c, struct list *list, struct frame *f)
+void list_push(struct cache *c, struct list *list, struct frame *f)
 {
     uint32_t number = number_of(c, f);
     f->newer = 0;
@@ -38,7 +53,7 @@ static void list_push(struct cache *c, struct list *list, struct frame *f)
     list->count++;
 }
 
-static void list_remove(struct cache *c, struct list *list, struct frame *f)
+void list_remove(struct cache *c, struct list *list, struct frame *f)
 {
     if (f->newer)
         c->frames[f->newer].older = f->older;
@@ -51,40 +66,93 @@ static void list_remove(struct cache *c, struct list *list, struct frame *f)
     list->count--;
 }
 
-static struct list *list_of(struct cache *c, struct part *p, struct frame *f)
+static bool holds_nothing(const struct holding *h)
 {
-    bool small = is_small(c, f);
+    return !h->small_blocks && !h->main_blocks && !h->free_small.count;
+}
+
+/* Into or out of the ring of the part's holdings. */
+static void ring_update(struct cache *c, struct part *p, struct holding *h)
+{
+    uint16_t number = class_number(c, class_of(c, p, h));
+    if (h->listed == !holds_nothing(h))
+        return;
+    h->listed = !h->listed;
+    if (h->listed) {
+        struct holding *at = p->holdings++ ? holding_of(c, p, p->turn) : h;
+        h->next = at == h ? number : at->next;
+        h->before = at == h ? number : p->turn;
+        at->next = number;
+        holding_of(c, p, h->next)->before = number;
+        p->turn = number;
+        h->keeping = atomic_load_explicit(&class_of(c, p, h)->keeping, memory_order_relaxed);
+        h->settling = false;
+    } else {
+        holding_of(c, p, h->before)->next = h->next;
+        holding_of(c, p, h->next)->before = h->before;
+        p->turn = h->next;
+        p->holdings--;
+    }
+}
+
+static struct list *list_of(struct cache *c, struct holding *h, struct frame *f)
+{
+    enum frame_size size = is_small(c, f) ? FRAME_SMALL : FRAME_LARGE;
     switch ((enum where)f->where) {
     case IN_FREE:
-        return &p->free_small;
+        return &h->free_small;
     case IN_SMALL:
-        return &p->policy[small ? FRAME_SMALL : FRAME_LARGE].in_small;
+        return &h->in_small[size];
     case IN_MAIN:
-        return &p->policy[small ? FRAME_SMALL : FRAME_LARGE].in_main;
+        return &h->in_main[size];
     case IN_NOTHING:
         break;
     }
     return NULL;
 }
 
-static void list_leave(struct cache *c, struct part *p, struct frame *f)
+static void account(struct cache *c, struct part *p, struct holding *h, struct frame *f, uint32_t sign)
 {
-    struct list *list = list_of(c, p, f);
-    if (list)
-        list_remove(c, list, f);
+    if (f->where == IN_SMALL)
+        h->small_blocks += sign * blocks_of(c, f);
+    else if (f->where == IN_MAIN)
+        h->main_blocks += sign * blocks_of(c, f);
+}
+
+void frame_leave(struct cache *c, struct part *p, struct frame *f)
+{
+    struct holding *h = holding_of(c, p, f->class);
+    struct list *list = list_of(c, h, f);
+    if (!list)
+        return;
+    list_remove(c, list, f);
+    account(c, p, h, f, UINT32_MAX); /* minus one */
     f->where = IN_NOTHING;
+    ring_update(c, p, h);
 }
 
-static void list_enter(struct cache *c, struct part *p, struct frame *f, enum where where)
+void frame_enter(struct cache *c, struct part *p, struct frame *f, enum where where)
 {
+    struct holding *h = holding_of(c, p, f->class);
     f->where = (uint8_t)where;
-    f->stamp = atomic_load_explicit(&p->clock, memory_order_relaxed);
-    list_push(c, list_of(c, p, f), f);
+    atomic_store_explicit(&f->stamp, atomic_load_explicit(&p->clock, memory_order_relaxed), memory_order_relaxed);
+    list_push(c, list_of(c, h, f), f);
+    account(c, p, h, f, 1);
+    ring_update(c, p, h);
 }
 
-/* ---- chains ---- */
+/* From one list of its holding into the same or another: the holding never looks empty meanwhile. */
+static void requeue(struct cache *c, struct part *p, struct frame *f, enum where where)
+{
+    struct holding *h = holding_of(c, p, f->class);
+    list_remove(c, list_of(c, h, f), f);
+    account(c, p, h, f, UINT32_MAX);
+    frame_enter(c, p, f, where);
+}
 
-static void chain_insert(struct cache *c, struct part *p, struct frame *f, uint64_t key)
+/* ---- chains and ghosts ---- */
+
+void chain_insert(struct cache *c, struct part *p, struct frame *f, uint64_t key)
 {
     _Atomic uint32_t *head = bucket_of(c, p, key);
     atomic_store_explicit(&f->chain, atomic_load(head), memory_order_relaxed);
@@ -101,8 +169,6 @@ static void chain_remove(struct cache *c, struct part *p, struct frame *f)
     }
     atomic_store_explicit(link, atomic_load(&f->chain), memory_order_release);
 }
-
-/* ---- eviction ---- */
 
 static uint32_t *ghost_of(struct part *p, uint64_t key, uint32_t *print)
 {
@@ -122,8 +188,18 @@ static void forget_ahead(struct cache *c, struct frame *f)
     metric_add(METRIC_readahead_unused_bytes, (uint64_t)blocks * STORE_BLOCK);
 }
 
-/* Takes the frame out of everything.  False: somebody reads it. */
-static bool kill_frame(struct cache *c, struct part *p, struct frame *f)
+bool ghost_take(struct part *p, uint64_t key)
+{
+    uint32_t print, *ghost = ghost_of(p, key, &print);
+    if (*ghost != print)
+        return false;
+    *ghost = 0;
+    return true;
+}
+
+/* ---- eviction ---- */
+
+bool frame_kill(struct cache *c, struct part *p, struct frame *f)
 {
     uint32_t none = 0;
     if (!atomic_compare_exchange_strong(&f->pins, &none, FRAME_DYING))
@@ -136,154 +212,160 @@ static bool kill_frame(struct cache *c, struct part *p, struct frame *f)
     atomic_store(&f->key, 0);
     atomic_store(&f->valid, 0);
     forget_ahead(c, f);
-    list_leave(c, p, f);
-    p->used_blocks -= is_small(c, f) ? 1 : FRAME_BLOCKS;
+    frame_leave(c, p, f);
+    p->used_blocks -= blocks_of(c, f);
+    atomic_fetch_sub_explicit(&c->classes[f->class].held, blocks_of(c, f), memory_order_relaxed);
     metric_add(METRIC_cache_evictions, 1);
     return true;
 }
 
-/* The next frame of this size to go, killed; NULL when all of those looked at are pinned. */
-static struct frame *evict_one(struct cache *c, struct part *p, enum frame_size size)
+uint32_t small_limit(struct cache *c, struct part *p, struct holding *h)
 {
-    struct policy *policy = &p->policy[size];
+    uint32_t held = h->small_blocks + h->main_blocks, least = TRANSIENT_LEAST, part = TRANSIENT;
+    const struct cache_class *class = class_of(c, p, h);
+    if (atomic_load_explicit(&class->gone, memory_order_relaxed))
+        return 0;
+    if (!h->keeping) {
+        least = (p->end_slab - p->first_slab) * FRAME_BLOCKS / PROBATION_NEW;
+        part = PROBATION;
+    }
+    return held / part > least ? held / part : least;
+}
+
+/* Whether the oldest of in_main, unused since it came there, has been so for too long to be worth keeping. */
+static bool is_stale(struct cache *c, const struct frame *f)
+{
+    const struct cache_class *class = &c->classes[f->class];
+    uint32_t now = atomic_load_explicit(&class->clock, memory_order_relaxed);
+    return now - atomic_load_explicit(&f->seen, memory_order_relaxed) >
+           atomic_load_explicit(&class->stale_after, memory_order_relaxed);
+}
+
+/* NULL: nothing of this size may go. */
+static struct list *list_to_evict(struct cache *c, struct part *p, struct holding *h, enum frame_size size)
+{
+    bool from_small =
+        h->in_small[size].oldest && (h->small_blocks > small_limit(c, p, h) || !h->in_main[size].oldest);
+    struct list *list = from_small ? &h->in_small[size] : &h->in_main[size];
+    return list->oldest ? list : NULL;
+}
+
+/* Is somebody about to read it?  A class that keeps leaves such frames up to a third of its room. */
+static bool is_awaited(const struct holding *h, struct frame *f, unsigned step)
+{
+    if (!h->keeping)
+        return atomic_load(&f->ahead) && step < EVICT_STEPS / 2;
+    if (!atomic_load(&f->ahead) && atomic_load(&f->freq) < FREQ_MOST)
+        return false;
+    return h->small_blocks < h->main_blocks / 2;
+}
+
+struct frame *evict_one(struct cache *c, struct part *p, struct holding *h, enum frame_size size, enum evict how)
+{
     for (unsigned step = 0; step < EVICT_STEPS; step++) {
-        uint32_t total = policy->in_small.count + policy->in_main.count;
-        bool from_small = policy->in_small.count &&
-                          (policy->in_small.count > total / 10 || !policy->in_main.count);
-        struct list *list = from_small ? &policy->in_small : &policy->in_main;
-        if (!list->oldest)
+        struct list *list = list_to_evict(c, p, h, size);
+        if (h->keeping && how == EVICT_FOR_OWN) /* never what is kept */
+            list = h->in_small[size].oldest ? &h->in_small[size] : NULL;
+        if (how == EVICT_KEPT)
+            list = h->in_main[size].oldest ? &h->in_main[size] : NULL;
+        if (how == EVICT_ANY && step >= EVICT_STEPS / 2) /* all of that list may be pinned */
+            list = h->in_main[size].oldest ? &h->in_main[size] : list;
+        if (!list)
             return NULL;
         struct frame *f = &c->frames[list->oldest];
+        bool from_small = f->where == IN_SMALL;
         uint8_t freq = atomic_load(&f->freq);
-        if (freq && step < EVICT_STEPS / 2) {
-            list_leave(c, p, f);
-            atomic_store(&f->freq, from_small ? 0 : freq - 1);
-            list_enter(c, p, f, IN_MAIN);
-        } else if (kill_frame(c, p, f)) {
+        if (from_small && how != EVICT_ANY && is_awaited(h, f, step)) {
+            requeue(c, p, f, IN_SMALL);
+        } else if (freq && how != EVICT_ANY && !(from_small && h->keeping)) {
+            atomic_store(&f->freq, from_small || h->keeping ? 0 : freq - 1);
+            requeue(c, p, f, IN_MAIN);
+        } else if (frame_kill(c, p, f)) {
             return f;
         } else {
-            enum where where = f->where;
-            list_leave(c, p, f);
-            list_enter(c, p, f, where);
+            requeue(c, p, f, from_small ? IN_SMALL : IN_MAIN);
         }
     }
     return NULL;
 }
 
-/* All sixteen of one small frame's slab.  The large frame of the slab is the result. */
-static struct frame *evict_small_slab(struct cache *c, struct part *p)
+/* Has the slab frames that the class keeps? */
+static bool slab_is_kept(struct cache *c, struct holding *h, uint32_t slab)
 {
-    struct policy *policy = &p->policy[FRAME_SMALL];
-    uint32_t number = policy->in_small.oldest ? policy->in_small.oldest : policy->in_main.oldest;
-    for (unsigned tries = 0; number && tries < FRAME_BLOCKS; tries++) {
-        struct frame *oldest = &c->frames[number];
-        uint32_t slab = slab_of(c, oldest);
-        unsigned gone = 0;
-        number = oldest->newer;
-        for (unsigned i = 0; i < FRAME_BLOCKS; i++) {
-            struct frame *f = small_of(c, slab, i);
-            if (f->where != IN_FREE) {
-                if (number == number_of(c, f))
-                    number = f->newer;
-                if (!kill_frame(c, p, f))
-                    continue;
-                list_enter(c, p, f, IN_FREE);
+    for (unsigned i = 0; h->keeping && i < FRAME_BLOCKS; i++) {
+        struct frame *f = small_of(c, slab, i);
+        if (f->where == IN_MAIN && (atomic_load(&f->freq) || !is_stale(c, f)))
+            return true;
+    }
+    return false;
+}
+
+/* Kills what of the slab is not pinned; what is killed is free.  True: all of it. */
+static bool empty_slab(struct cache *c, struct part *p, uint32_t slab)
+{
+    unsigned gone = 0;
+    for (unsigned i = 0; i < FRAME_BLOCKS; i++) {
+        struct frame *f = small_of(c, slab, i);
+        if (f->where != IN_FREE) {
+            if (!frame_kill(c, p, f))
+                continue;
+            frame_enter(c, p, f, IN_FREE);
+        }
+        gone++;
+    }
+    return gone == FRAME_BLOCKS;
+}
+
+struct frame *evict_small_slab(struct cache *c, struct part *p, struct holding *h, enum evict how)
+{
+    struct list *lists[] = {&h->in_small[FRAME_SMALL], &h->in_main[FRAME_SMALL], &h->free_small};
+    if (h->small_blocks <= small_limit(c, p, h) && !(h->keeping && how == EVICT_FOR_OWN) && lists[1]->oldest) {
+        lists[0] = lists[1];
+        lists[1] = &h->in_small[FRAME_SMALL];
+    }
+    if (h->keeping && how == EVICT_FOR_OWN)
+        lists[1] = lists[2];
+    for (unsigned l = 0, tries = 0; l < 3; l++) {
+        for (unsigned in_list = lists[l]->count; in_list && lists[l]->oldest && tries < SLAB_TRIES;
+             in_list--, tries++) {
+            struct frame *oldest = &c->frames[lists[l]->oldest];
+            uint32_t slab = slab_of(c, oldest);
+            enum where where = oldest->where;
+            uint8_t freq = atomic_load(&oldest->freq);
+            if (where == IN_MAIN && freq && how != EVICT_ANY) {
+                atomic_store(&oldest->freq, h->keeping ? 0 : freq - 1);
+                requeue(c, p, oldest, where);
+                continue;
             }
-            gone++;
+            if ((how == EVICT_FOR_OWN && slab_is_kept(c, h, slab)) || !empty_slab(c, p, slab)) {
+                if (oldest->where == where)
+                    requeue(c, p, oldest, where);
+                continue;
+            }
+            for (unsigned i = 0; i < FRAME_BLOCKS; i++)
+                frame_leave(c, p, small_of(c, slab, i));
+            return large_of(c, slab);
         }
-        if (gone < FRAME_BLOCKS)
-            continue;
-        for (unsigned i = 0; i < FRAME_BLOCKS; i++)
-            list_leave(c, p, small_of(c, slab, i));
-        return large_of(c, slab);
     }
     return NULL;
 }
 
-static uint32_t age_of(struct cache *c, struct part *p, enum frame_size size)
-{
-    struct policy *policy = &p->policy[size];
-    uint32_t number = policy->in_small.oldest ? policy->in_small.oldest : policy->in_main.oldest;
-    return number ? atomic_load(&p->clock) - c->frames[number].stamp : 0;
-}
-
-/* A slab that was never used, as its large frame. */
-static struct frame *fresh_slab(struct cache *c, struct part *p)
-{
-    if (p->fresh_slab == p->end_slab)
-        return NULL;
-    struct frame *f = large_of(c, p->fresh_slab++);
-    atomic_fetch_or(&f->pins, FRAME_DYING);
-    f->where = IN_NOTHING;
-    return f;
-}
-
-static struct frame *split(struct cache *c, struct part *p, struct frame *large)
+struct frame *split_slab(struct cache *c, struct part *p, struct frame *large, uint16_t class)
 {
     uint32_t slab = slab_of(c, large);
     for (unsigned i = 0; i < FRAME_BLOCKS; i++) {
         struct frame *f = small_of(c, slab, i);
         atomic_fetch_or(&f->pins, FRAME_DYING);
         f->where = IN_NOTHING;
+        f->class = class;
         if (i)
-            list_enter(c, p, f, IN_FREE);
+            frame_enter(c, p, f, IN_FREE);
     }
     return small_of(c, slab, 0);
 }
 
-static struct frame *new_large(struct cache *c, struct part *p)
+uint32_t list_age(struct cache *c, struct part *p, const struct list *list)
 {
-    struct frame *f = fresh_slab(c, p);
-    if (f)
-        return f;
-    uint32_t own = age_of(c, p, FRAME_LARGE), other = age_of(c, p, FRAME_SMALL);
-    if (other > own * 2 + FRAME_BLOCKS || !p->policy[FRAME_LARGE].in_small.count)
-        f = evict_small_slab(c, p);
-    if (!f)
-        f = evict_one(c, p, FRAME_LARGE);
-    return f ? f : evict_small_slab(c, p);
-}
-
-static struct frame *new_small(struct cache *c, struct part *p)
-{
-    if (p->free_small.oldest) {
-        struct frame *f = &c->frames[p->free_small.oldest];
-        list_leave(c, p, f);
-        return f;
-    }
-    struct frame *f = fresh_slab(c, p);
-    if (f)
-        return split(c, p, f);
-    uint32_t own = age_of(c, p, FRAME_SMALL), other = age_of(c, p, FRAME_LARGE);
-    if (other > own * 2 + FRAME_BLOCKS && (f = evict_one(c, p, FRAME_LARGE)))
-        return split(c, p, f);
-    f = evict_one(c, p, FRAME_SMALL);
-    if (!f && (f = evict_one(c, p, FRAME_LARGE)))
-        return split(c, p, f);
-    return f;
-}
-
-struct frame *cache_insert(struct cache *c, struct part *p, uint64_t key, enum frame_size size)
-{
-    struct frame *f = size == FRAME_LARGE ? new_large(c, p) : new_small(c, p);
-    if (!f)
-        return NULL;
-    uint32_t blocks = size == FRAME_LARGE ? FRAME_BLOCKS : 1;
-    uint32_t print, *ghost = ghost_of(p, key, &print);
-    enum where where = IN_SMALL;
-    if (*ghost == print) {
-        *ghost = 0;
-        where = IN_MAIN;
-    }
-    atomic_fetch_add_explicit(&p->clock, blocks, memory_order_relaxed);
-    p->used_blocks += blocks;
-    atomic_store(&f->freq, 0);
-    atomic_store(&f->valid, 0);
-    atomic_store(&f->loading, 0);
-    atomic_store(&f->key, key);
-    list_enter(c, p, f, where);
-    /* Look-ups that came by meanwhile have added to it and will take that back. */
-    atomic_fetch_sub(&f->pins, FRAME_DYING - 1);
-    chain_insert(c, p, f, key);
-    return f;
+    struct frame *f = list->oldest ? &c->frames[list->oldest] : NULL;
+    return f ? atomic_load(&p->clock) - atomic_load_explicit(&f->stamp, memory_order_relaxed) : 0;
 }

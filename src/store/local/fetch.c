@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/local/meta.h"
 #include "store/local/seg.h"
 
 enum {
@@ -34,6 +35,12 @@ struct reads {
 uint32_t block_crc(const uint8_t *block)
 {
     return ~crc32_iscsi((unsigned char *)(uintptr_t)block, BLOCK, ~0u);
+}
+
+struct cache_class *fetch_class(struct local *l, uint32_t tree)
+{
+    struct tree found;
+    return cache_class(l->cache, meta_tree(l, tree, &found) ? tree : found.volume);
 }
 
 static struct fetch *append(struct fetch_list *list)
@@ -291,7 +298,7 @@ void fetch_clear(struct fetch_list *list)
 
 int fetch_block(struct local *l, uint32_t tree, place_t place, uint32_t crc, uint8_t *to)
 {
-    struct fetch_list list = {.class = cache_class(l->cache, tree)};
+    struct fetch_list list = {.class = fetch_class(l, tree)};
     int error = fetch_add(l, &list, place, 1, &crc);
     if (!error)
         error = fetch_run(l, &list);

@@ -25,6 +25,8 @@ struct fetch_list { /* begins as zeroes and its class; points into itself, so ne
     struct fetch within[FETCH_WITHIN];
 };
 
+/* The class of a tree; of a snapshot its volume's. */
+struct cache_class *fetch_class(struct local *l, uint32_t tree);
 /* Adds blocks [place, place + count) to what shall be fetched; crc stays until fetch_run() has returned.  -ENOMEM. */
 int fetch_add(struct local *l, struct fetch_list *list, place_t place, unsigned count, const uint32_t *crc);
 /* Reads what is missing, all at once, and checks it.  0, or the first error of any. */

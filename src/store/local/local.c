@@ -51,6 +51,24 @@ static void local_status(struct store *s, struct store_status *out)
     out->work_left = reaper_backlog(l);
 }
 
+static int local_tree_cache(struct store *s, uint32_t id, const struct store_cache_setting *setting)
+{
+    struct tree tree;
+    int error = meta_tree(local_of(s), id, &tree);
+    if (!error)
+        cache_set(local_of(s)->cache, id, setting);
+    return error;
+}
+
+static int local_tree_cache_stats(struct store *s, uint32_t id, struct store_cache_stats *out)
+{
+    struct tree tree;
+    int error = meta_tree(local_of(s), id, &tree);
+    if (!error)
+        cache_stats(local_of(s)->cache, tree.volume, out);
+    return error;
+}
+
 static int local_settle(struct store *s)
 {
     return reaper_settle(local_of(s));
@@ -106,6 +124,8 @@ static const struct store_ops local_ops = {
     .clone = snapshot_clone,
     .restore = snapshot_restore,
     .snapshots_changed = trees_snapshots_changed,
+    .tree_cache = local_tree_cache,
+    .tree_cache_stats = local_tree_cache_stats,
     .tree_each = tree_each,
     .diff = diff_trees,
     .held = held_bytes,

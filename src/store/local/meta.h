@@ -167,6 +167,7 @@ struct tree { /* in RAM, RCU-protected; replaced, never changed, except the usag
     uint64_t version, root, orphans; /* the live version; root and orphan directory inodes */
     uint64_t fsid, size_limit;
     uint32_t number;                 /* of a snapshot in its volume; else 0 */
+    uint32_t volume;                 /* itself, or the volume it is a snapshot of */
     bool read_only;
     _Atomic uint64_t used_blocks, used_files;
 };

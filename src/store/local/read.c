@@ -376,7 +376,7 @@ int data_read(struct store *s, const struct store_cred *c, const struct store_ob
     uint64_t left = offset < inode.size ? inode.size - offset : 0;
     if (length > STORE_IO_MAX)
         length = STORE_IO_MAX;
-    r.class = cache_class(l->cache, o->tree);
+    r.class = cache_class(l->cache, tree.volume);
     r.end = offset + (left < length ? left : length);
     *eof = left <= length;
     error = read_fast(&r);
@@ -395,6 +395,7 @@ int data_read(struct store *s, const struct store_cred *c, const struct store_ob
     if (error)
         return error;
     watch_note(l, o, r.end - r.offset);
+    cache_count_read(l->cache, r.class, (r.end - r.offset + BLOCK - 1) / BLOCK);
     metric_add(METRIC_read_ops, 1);
     metric_add(METRIC_read_bytes, r.end - r.offset);
     return 0;

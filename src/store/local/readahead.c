@@ -85,7 +85,7 @@ static int add_chunk(const struct job *job, const struct inode *inode, uint64_t 
 static void load(const struct job *job)
 {
     struct chunk_map maps[JOB_CHUNKS];
-    struct fetch_list list = {.class = cache_class(job->local->cache, job->object.tree), .ahead = true};
+    struct fetch_list list = {.class = fetch_class(job->local, job->object.tree), .ahead = true};
     struct inode inode;
     int error = meta_get_inode(job->local, job->object.tree, job->object.ino, &inode);
     if (error || inode.generation != job->object.generation || !inode.nlink)

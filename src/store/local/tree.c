@@ -4,6 +4,7 @@
 #include <string.h>
 #include <urcu.h>
 
+#include "store/local/cache.h"
 #include "store/local/meta_private.h"
 #include "store/local/ops.h"
 #include "store/local/writer.h"
@@ -96,6 +97,7 @@ static struct tree_node *node_new(const struct tree_record *record, const char *
     node->tree.fsid = record->fsid;
     node->tree.size_limit = record->size_limit;
     node->tree.number = record->parent ? record->number : 0;
+    node->tree.volume = record->parent ? record->parent : record->id;
     node->tree.read_only = record->read_only;
     return node;
 }
@@ -109,6 +111,7 @@ static void tree_copy(const struct tree *from, struct tree *to)
     to->fsid = from->fsid;
     to->size_limit = from->size_limit;
     to->number = from->number;
+    to->volume = from->volume;
     to->read_only = from->read_only;
     atomic_store_explicit(&to->used_blocks, atomic_load_explicit(&from->used_blocks, memory_order_relaxed),
                           memory_order_relaxed);
@@ -489,7 +492,10 @@ int tree_update(struct store *s, uint32_t id, const char *props, size_t props_le
 int tree_delete(struct store *s, uint32_t id)
 {
     struct tree_change c = {.m.apply = delete_apply, .id = id};
-    return writer_run(local_of(s), &c.m);
+    int error = writer_run(local_of(s), &c.m);
+    if (!error)
+        cache_forget(local_of(s)->cache, id);
+    return error;
 }
 
 /* ---- listing ---- */

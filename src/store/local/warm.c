@@ -272,7 +272,7 @@ int warm_ranges(struct store *s, const struct store_range *ranges, unsigned coun
     if (!coro_self())
         return SL_EWAIT;
     if (count)
-        w.class = cache_class(w.l->cache, ranges[0].object.tree);
+        w.class = fetch_class(w.l, ranges[0].object.tree);
     for (unsigned i = 0; !error && i < count; i++)
         error = plan_range(&w, &ranges[i]);
     if (!error)
