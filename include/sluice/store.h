@@ -304,6 +304,10 @@ struct store_ops {
      * What changes meanwhile in a tree that is no snapshot may be told or not.  Coroutine. */
     int (*diff)(struct store *s, uint32_t from, uint32_t to, int (*each)(void *arg, const struct store_difference *d),
                 void *arg);
+    /* Copies what the tree shares with others, block by block, until it shares none; slowly enough for others to go on.
+     * go_on() is told the bytes passed, of usage's bytes_used, and may end it: -ECANCELED; calling it again goes on.
+     * Coroutine. */
+    int (*split)(struct store *s, uint32_t tree, bool (*go_on)(void *arg, uint64_t bytes), void *arg);
     /* What deleting this snapshot would give back, but for what its clones hold. Coroutine. */
     int (*held)(struct store *s, uint32_t snapshot, uint64_t *bytes);
     /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and

@@ -14,6 +14,9 @@
 
 enum { VOLUME_NAME_MAX = 64, VOLUME_KEPT_SECONDS = 24 * 3600 };
 
+/* Is a clone being given its own copy of what it shares? */
+enum volume_split { VOLUME_SPLIT_NONE, VOLUME_SPLIT_WANTED, VOLUME_SPLIT_PAUSED };
+
 enum volume_squash { VOLUME_SQUASH_ROOT, VOLUME_SQUASH_NONE, VOLUME_SQUASH_ALL };
 
 /* One access rule: an address range and what it may do.  "host" rules (any address of this machine, never root
@@ -33,6 +36,7 @@ struct volume_config {
     uint32_t rule_count;
     struct volume_rule *rules; /* first match wins; the most specific need not come first: the order given */
     bool read_only;            /* a clone that was not made writable */
+    enum volume_split split;
     bool show_snapshots;       /* `.snapshot` is in the listing of the root */
     char policy[VOLUME_NAME_MAX + 1]; /* of its schedule; "" is none */
     int64_t policy_since;             /* when it was given; seconds since 1970 */
@@ -129,6 +133,17 @@ int volume_restore(uint32_t volume, uint32_t snapshot, const char *safety, char 
 /* A new volume from a snapshot: config->name, ->read_only and what else the caller set.  config of the origin is the
  * caller's to copy. -EINVAL: a live volume. */
 int volume_clone(uint32_t snapshot, const struct volume_config *config, uint32_t *tree, char why[256]);
+
+/* Has a clone be given its own copy of what it shares, in the background, or pauses that; it goes on after a restart.
+ * -EINVAL: no clone, or nothing to pause. */
+int volume_split(uint32_t tree, bool pause, char why[256]);
+enum volume_split volume_split_state(uint32_t tree);
+/* True while it is this volume's turn: how far it is. Any thread. */
+bool volume_split_progress(uint32_t tree, uint64_t *bytes, uint64_t *total);
+/* Works on what is wanted until nothing is; one at a time.  To be called now and then.  Coroutine. */
+void volume_split_some(void);
+/* Ends it soon, for the server stops. */
+void volume_split_stop(void);
 
 /* ---- policies: which snapshots are taken by themselves, and how many are kept ----
  * Times of day are UTC.  What was taken by a kind of a policy is known by `by`, so nothing else is ever deleted. */

@@ -37,6 +37,7 @@ static const struct command commands[] = {
     {"policy-delete", command_policy_delete, " name "},
     {"diff", command_diff, " name to "},
     {"restore", command_restore, " name safety "},
+    {"clone-split", command_clone_split, " name pause wait "},
     {"clone-create", command_clone_create, " name to writable "},
     {"mount-command", command_mount, " name server "},
     {"ls", command_ls, " name path path_hex "},

@@ -35,6 +35,7 @@ json_t *command_policy_delete(struct request *r);
 json_t *command_diff(struct request *r);
 json_t *command_restore(struct request *r);
 json_t *command_clone_create(struct request *r);
+json_t *command_clone_split(struct request *r);
 json_t *command_mount(struct request *r);
 json_t *command_ls(struct request *r);
 json_t *command_cat(struct request *r);

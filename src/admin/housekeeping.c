@@ -7,7 +7,13 @@
 #include "sluice/base_worker.h"
 #include "sluice/volume.h"
 
-static atomic_bool running;
+static atomic_bool running, splitting;
+
+static void split(void *arg)
+{
+    volume_split_some();
+    atomic_store(&splitting, false);
+}
 
 static void round_of(void *arg)
 {
@@ -18,6 +24,8 @@ static void round_of(void *arg)
 
 static void begin(struct task *task)
 {
+    if (!atomic_exchange(&splitting, true) && coro_start(split, NULL))
+        atomic_store(&splitting, false);
     if (coro_start(round_of, NULL))
         atomic_store(&running, false); /* no memory: the next tick */
 }
@@ -31,7 +39,8 @@ void housekeeping_tick(void)
 
 bool housekeeping_stop(unsigned ms)
 {
-    while (atomic_load(&running) && ms--)
+    volume_split_stop();
+    while ((atomic_load(&running) || atomic_load(&splitting)) && ms--)
         usleep(1000);
-    return !atomic_load(&running);
+    return !atomic_load(&running) && !atomic_load(&splitting);
 }

@@ -5,6 +5,8 @@
 #include <time.h>
 
 #include "admin/commands.h"
+#include "admin/housekeeping.h"
+#include "sluice/base_coro.h"
 #include "sluice/base_date.h"
 #include "sluice/base_protocol.h"
 
@@ -440,4 +442,34 @@ json_t *command_clone_create(struct request *r)
     return error ? request_error(error, "%s", why)
                  : json_pack("{s:s, s:I, s:b}", "name", to, "number", (json_int_t)tree, "writable",
                              !origin.config.read_only);
+}
+
+static const char *split_text(enum volume_split state)
+{
+    return state == VOLUME_SPLIT_NONE ? "done" : state == VOLUME_SPLIT_PAUSED ? "paused" : "running";
+}
+
+/* With "wait" it tells how far it is, until it has ended or nobody listens; the copying goes on all the same. */
+json_t *command_clone_split(struct request *r)
+{
+    struct volume_copy v;
+    char why[256];
+    json_t *answer = request_volume(r, "name", &v);
+    if (answer)
+        return answer;
+    free(v.config.rules);
+    int error = volume_split(v.tree, json_is_true(json_object_get(r->args, "pause")), why);
+    if (error)
+        return request_error(error, "%s", why);
+    housekeeping_tick();
+    while (json_is_true(json_object_get(r->args, "wait")) && !request_left(r) &&
+           volume_split_state(v.tree) == VOLUME_SPLIT_WANTED) {
+        uint64_t bytes, total;
+        if (volume_split_progress(v.tree, &bytes, &total) &&
+            request_send(r, json_pack("{s:s, s:I, s:I}", "event", "progress", "bytes", (json_int_t)bytes, "total",
+                                      (json_int_t)total)))
+            break;
+        coro_sleep(200);
+    }
+    return json_pack("{s:s}", "state", split_text(volume_split_state(v.tree)));
 }

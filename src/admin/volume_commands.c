@@ -132,6 +132,9 @@ static void add_versions(json_t *to, const struct volume_copy *v)
     }
     if (v->origin)
         json_object_set_new(to, "origin", json_string(origin));
+    if (v->config.split != VOLUME_SPLIT_NONE)
+        json_object_set_new(to, "split",
+                            json_string(v->config.split == VOLUME_SPLIT_PAUSED ? "paused" : "running"));
     json_object_set_new(to, "writable", json_boolean(!v->config.read_only));
     json_object_set_new(to, "show_snapshots", json_boolean(v->config.show_snapshots));
     json_object_set_new(to, "policy", json_string(*v->config.policy ? v->config.policy : "none"));

@@ -35,6 +35,8 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(keep, "WHAT", "How many snapshots of which kind: hourly=6,daily=2,weekly=2,monthly=1,every=15m:4, up to " \
                     "five; each with its time (UTC) @:05, @00:10, @sun-00:15 or @1-00:20, /prefix=NAME, /lock=7d") \
     X(policy, "NAME", "The schedule of its snapshots; none is none") \
+    X(pause, NULL, "Stop where it is; the same command without --pause goes on") \
+    X(background, NULL, "Return at once") \
     X(now, NULL, "Do not keep it for a day") \
     X(deleted, NULL, "Those that were deleted and are still kept") \
     X(list, "FILE", "Warm the files named there, one a line, in the order they will be read; - is standard input") \
@@ -140,6 +142,7 @@ int cli_policy_list(const struct cli *cli);
 int cli_policy_delete(const struct cli *cli);
 int cli_policy_set(const struct cli *cli);
 int cli_diff(const struct cli *cli);
+int cli_clone_split(const struct cli *cli);
 int cli_restore(const struct cli *cli);
 int cli_clone_create(const struct cli *cli);
 int cli_mount_command(const struct cli *cli);

@@ -46,6 +46,10 @@ static const struct cli_command commands[] = {
      " no_safety ", .run = cli_restore,
      .more = "Clients that have it mounted go on; files that the snapshot does not have are stale for them. What the "
              "volume held becomes a snapshot of its own first."},
+    {"clone split", "NAME [--background] [--pause]", "Gives a clone its own copy of the data that it shares", 1, 1,
+     " background pause ", .run = cli_clone_split,
+     .more = "The server copies in the background, also after a restart, and leaves half of the time to clients; ^C "
+             "ends only the watching. A clone needs no origin to live: this is for space that is to be counted apart."},
     {"clone create", "VOL@NAME NEW [--writable]", "Makes a volume out of a snapshot, in an instant", 2, 2, " writable ",
      .run = cli_clone_create,
      .more = "It shares the snapshot's data, on disk and in RAM, and begins with the volume's rules, squash and size."},

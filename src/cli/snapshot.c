@@ -174,3 +174,44 @@ int cli_clone_create(const struct cli *cli)
     return ask_and_show(cli, json_pack("{s:s, s:s, s:s, s:b}", "command", "clone-create", "name", cli->words[0], "to",
                                        cli->words[1], "writable", cli->given[OPTION_writable] != NULL), show_clone);
 }
+
+static void show_split(const json_t *line, bool terminal)
+{
+    char done[32], total[32];
+    if (!terminal)
+        return;
+    fprintf(stderr, "\r%s of %s copied ", bytes_text(done, (uint64_t)number_of(line, "bytes")),
+            bytes_text(total, (uint64_t)number_of(line, "total")));
+    fflush(stderr);
+}
+
+int cli_clone_split(const struct cli *cli)
+{
+    struct client c;
+    bool wait = !cli->given[OPTION_background] && !cli->given[OPTION_pause];
+    bool terminal = isatty(STDERR_FILENO) && !cli->given[OPTION_json];
+    json_t *line = NULL, *request = json_pack("{s:s, s:s, s:b, s:b}", "command", "clone-split", "name", cli->words[0],
+                                              "pause", cli->given[OPTION_pause] != NULL, "wait", wait);
+    int code = client_open(cli, &c);
+    if (code) {
+        json_decref(request);
+        return code;
+    }
+    code = client_send(&c, request);
+    while (!code && (line = client_next(&c)) && !answer_final(line)) {
+        show_split(line, terminal);
+        json_decref(line);
+    }
+    if (terminal && wait)
+        fputc('\n', stderr);
+    if (!code)
+        code = line ? answer_failed(cli, line) : EXIT_NO_SERVER;
+    if (!code && cli->given[OPTION_json])
+        show_json(line);
+    else if (!code)
+        printf("%s\n", text_of(line, "state"));
+    if (!code)
+        json_decref(line);
+    client_close(&c);
+    return code;
+}

@@ -46,7 +46,7 @@ char *props_dump(const struct volume *v)
             !put(all, "squash", json_string(volume_squash_text(v->config.squash))) &&
             !put(all, "allow", json_string(allow)) &&
             !put(all, "created", json_integer(v->created)) && !put_flag(all, "deleted", v->deleted) &&
-            !put_flag(all, "read_only", v->config.read_only) &&
+            !put_flag(all, "read_only", v->config.read_only) && !put_flag(all, "split", v->config.split) &&
             !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_policy(all, v->config.policy) &&
             !put_flag(all, "policy_since", v->config.policy_since) && !put_cache(all, &v->config.cache))
             text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
@@ -71,6 +71,7 @@ static int read_config(json_t *props, struct volume_config *config, char why[256
         return -EINVAL;
     }
     config->read_only = json_integer_value(json_object_get(props, "read_only"));
+    config->split = (enum volume_split)json_integer_value(json_object_get(props, "split"));
     config->show_snapshots = json_integer_value(json_object_get(props, "show_snapshots"));
     config->policy_since = json_integer_value(json_object_get(props, "policy_since"));
     const char *cache = json_string_value(json_object_get(props, "cache"));

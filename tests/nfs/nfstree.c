@@ -1,6 +1,7 @@
 /* nfstree DIR SERVER PORT /EXPORT[/PATH] [THREADS]: reads a tree over NFSv3 (libnfs) and compares it with a local
  * directory: names both ways, types, modes, owners, sizes, times, link targets, contents.  Prints what differs and the
- * rate; exits 1 if anything did. */
+ * rate; exits 1 if anything did.
+ * nfstree --remove PATH SERVER PORT /EXPORT: removes a file there. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -188,10 +189,27 @@ static void *worker(void *unused)
     return unused;
 }
 
+static int remove_file(char **argv)
+{
+    server = argv[1], port = atoi(argv[2]), export_path = argv[3];
+    struct nfs_context *nfs = connect_nfs();
+    int error = nfs_unlink(nfs, argv[0]);
+    if (error)
+        fprintf(stderr, "%s: %s\n", argv[0], nfs_get_error(nfs));
+    else
+        printf("%s removed\n", argv[0]);
+    nfs_umount(nfs);
+    nfs_destroy_context(nfs);
+    return error ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 6 && strcmp(argv[1], "--remove") == 0)
+        return remove_file(argv + 2);
     if (argc < 5) {
-        fprintf(stderr, "usage: nfstree DIR SERVER PORT /EXPORT[/PATH] [THREADS]\n");
+        fprintf(stderr, "usage: nfstree DIR SERVER PORT /EXPORT[/PATH] [THREADS]\n"
+                        "       nfstree --remove PATH SERVER PORT /EXPORT\n");
         return 2;
     }
     local_top = argv[1], server = argv[2], port = atoi(argv[3]), export_path = argv[4];

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """Snapshots, clones and restores as an NFSv3 client sees them."""
+import json
+import os
+import random
 import threading
 import time
 
@@ -217,6 +220,55 @@ def a_clone_shares_and_goes_its_own_way(c):
     second = t.nfs.mnt(f"/{t.name}.rw2".encode()).fh
     eq(t.get(b"file", second), data[:3] + b"XYZ" + data[6:], "a clone lives on without its origin")
     eq(t.get(b"file", ro), data)
+
+
+def blocks_split(server):
+    return json.loads(server.cli("--json", "metrics"))["metrics"]["blocks_split"]["value"]
+
+
+@test
+def a_clone_that_is_split_has_data_of_its_own(c):
+    t = Tree(c)
+    data = random.randbytes(20 << 20)
+    t.put(b"big", data)
+    sub = t.nfs.mkdir(t.root, b"sub").fh
+    for i in range(20):
+        t.put(b"f%d" % i, b"%d" % i * 5000, sub)
+    t.snapshot("one")
+    name = f"{t.name}.split"
+    c.server.cli("clone", "create", f"{t.name}@one", name, "--writable")
+    clone = t.nfs.mnt(b"/" + name.encode()).fh
+    fh = t.nfs.lookup(clone, b"big").fh
+    t.nfs.write(fh, 300000, b"changed in the clone")
+    data = data[:300000] + b"changed in the clone" + data[300020:]
+    before = t.nfs.getattr(fh).attr
+    check(b"no clone" in c.server.cli("clone", "split", t.name, check=False), "a volume that is no clone")
+    check(b"not being split" in c.server.cli("clone", "split", name, "--pause", check=False), "nothing to pause")
+    c.server.cli("clone", "split", name, "--background")
+    c.server.cli("clone", "split", name, "--pause")
+    time.sleep(0.1)
+    paused = blocks_split(c.server)
+    time.sleep(0.5)
+    eq(blocks_split(c.server), paused, "blocks copied while it is paused")
+    eq(json.loads(c.server.cli("--json", "volume", "show", name))["volume"]["split"], "paused")
+    c.server.kill()
+    c.server.start()
+    c.nfs.close()
+    c.nfs = t.nfs = c.server.connect()
+    eq(c.server.cli("clone", "split", name), b"done\n")
+    copied = blocks_split(c.server) + paused
+    check(copied >= (20 << 8) - 1, f"{copied} blocks were copied")
+    eq(c.server.cli("clone", "split", name), b"done\n")
+    eq(blocks_split(c.server) + paused, copied, "once more finds nothing to do")
+    eq(t.get(b"big", clone), data)
+    after = t.nfs.getattr(fh).attr
+    for field in ("size", "used", "mtime", "ctime"):
+        eq(getattr(after, field), getattr(before, field), field)
+    c.server.cli("snapshot", "delete", f"{t.name}@one")
+    c.server.cli("volume", "delete", t.name, "--yes", "--now")
+    c.server.cli("settle")
+    eq(t.get(b"big", clone), data)
+    eq(t.get(b"f7", t.nfs.lookup(clone, b"sub").fh), b"7" * 5000)
 
 
 @test

@@ -13,6 +13,7 @@
 #include "store/local/readahead.h"
 #include "store/local/reaper.h"
 #include "store/local/seg.h"
+#include "store/local/split.h"
 #include "store/local/warm.h"
 #include "store/local/watch.h"
 
@@ -129,6 +130,7 @@ static const struct store_ops local_ops = {
     .tree_each = tree_each,
     .diff = diff_trees,
     .held = held_bytes,
+    .split = split_tree,
     .named_put = named_put,
     .named_each = named_each,
     .pool_id = local_pool_id,
