@@ -21,6 +21,7 @@ check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad in
 		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		tests/nfs/test_hot_path.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
+		'tests/nfs/test_random_versions.py --operations 5000 --seed $(SEED)' \
 		'tests/nfs/test_big_directory.py --files 20000' tests/nfs/test_bench_load.py tests/nfs/test_readahead.py
 
 check-cli: all ## the command line and the server's options
@@ -39,13 +40,15 @@ check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with AS
 		tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py tests/nfs/test_readahead.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
-		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)'
+		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)' \
+		'tests/nfs/test_random_versions.py --operations 1500 --seed $(SEED)'
 
 check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=60
 
 soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about 40 minutes
 	@tests/run $(TEST_ENV) 'tests/nfs/test_random_model.py --operations 100000 --restarts 20' \
+		'tests/nfs/test_random_versions.py --operations 100000 --compares 40' \
 		'tests/nfs/test_big_directory.py --files 1000000 --linear' \
 		'tests/nfs/test_mutations.py --calls 500000' 'tests/nfs/test_exhaustion.py --scale 8' \
 		'tests/nfs/test_exhaustion.py --still' 'env SLUICE_ROUNDS=20 tests/nfs/test_races.py' \

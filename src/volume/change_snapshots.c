@@ -13,6 +13,12 @@ static int not_there(char why[256])
     return -ESTALE;
 }
 
+static int in_the_past(char why[256])
+{
+    snprintf(why, 256, "that is in the past; right would be a time to come");
+    return -EINVAL;
+}
+
 static bool find(uint32_t tree, struct volume **v, struct snapshot **s)
 {
     *s = snapshot_by_tree(tree);
@@ -114,6 +120,8 @@ int volume_snapshot_create(const uint32_t *volumes, unsigned count, const char *
         snprintf(why, 256, "a snapshot is of 1 to %d volumes", VOLUMES_MOST);
         return -EINVAL;
     }
+    if (lock && lock <= as.created)
+        return in_the_past(why);
     struct taking *all = calloc(count, sizeof *all);
     struct store_snapshot *each = calloc(count, sizeof *each);
     if (!all || !each) {
@@ -220,8 +228,7 @@ int volume_snapshot_lock(uint32_t snapshot, int64_t until, char why[256])
     coro_mutex_lock(&volume_changes);
     int error = find(snapshot, &v, &s) ? 0 : not_there(why);
     if (!error && until <= volume_now()) {
-        snprintf(why, 256, "that is in the past; right would be a time to come");
-        error = -EINVAL;
+        error = in_the_past(why);
     } else if (!error && until < s->locked_until) {
         snprintf(why, 256, "it is locked for longer already, and a lock can only be made longer");
         error = -EINVAL;

@@ -112,9 +112,9 @@ class Client:
 
 
 class Chooser:
-    def __init__(self, rng, model, handles):
+    def __init__(self, rng, model, handles, crowd=60):
         self.rng, self.model, self.handles = rng, model, handles
-        self.next = 1
+        self.next, self.crowd = 1, crowd
 
     def number(self, kind=None):
         rng, nodes = self.rng, self.model.nodes
@@ -135,7 +135,7 @@ class Chooser:
 
     def op(self):
         rng, d, name = self.rng, self.number("dir"), self.rng.choice(NAMES)
-        crowded = len(self.model.nodes) > 60
+        crowded = len(self.model.nodes) > self.crowd
         kind = rng.choices(
             ("create", "mkdir", "symlink", "mkfifo", "write", "truncate", "read", "chmod", "getattr", "lookup",
              "readlink", "remove", "rmdir", "rename", "link", "readdir", "readdirplus"),
@@ -375,4 +375,5 @@ def main():
     print("1 passed, 0 failed")
 
 
-main()
+if __name__ == "__main__":
+    main()
