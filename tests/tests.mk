@@ -22,6 +22,7 @@ check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad in
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		tests/nfs/test_hot_path.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
 		'tests/nfs/test_random_versions.py --operations 5000 --seed $(SEED)' \
+		'tests/nfs/test_prefix.py --snapshots 200 --seed $(SEED)' \
 		'tests/nfs/test_big_directory.py --files 20000' tests/nfs/test_bench_load.py tests/nfs/test_readahead.py
 
 check-cli: all ## the command line and the server's options
@@ -49,6 +50,7 @@ check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders
 soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about 40 minutes
 	@tests/run $(TEST_ENV) 'tests/nfs/test_random_model.py --operations 100000 --restarts 20' \
 		'tests/nfs/test_random_versions.py --operations 100000 --compares 40' \
+		'tests/nfs/test_prefix.py --snapshots 1000 --looks 1000' \
 		'tests/nfs/test_big_directory.py --files 1000000 --linear' \
 		'tests/nfs/test_mutations.py --calls 500000' 'tests/nfs/test_exhaustion.py --scale 8' \
 		'tests/nfs/test_exhaustion.py --still' 'env SLUICE_ROUNDS=20 tests/nfs/test_races.py' \
