@@ -228,8 +228,10 @@ int snapshots_load(struct snapshot_set *set, struct snapshot **snapshots, uint32
     if (!list)
         return -ENOMEM;
     list->count = count;
-    memcpy(list->by_tree, snapshots, count * sizeof *snapshots);
-    memcpy(list->by_name, snapshots, count * sizeof *snapshots);
+    if (count) { /* without any there is no array either */
+        memcpy(list->by_tree, snapshots, count * sizeof *snapshots);
+        memcpy(list->by_name, snapshots, count * sizeof *snapshots);
+    }
     qsort(list->by_tree, count, sizeof *snapshots, compare_trees);
     qsort(list->by_name, count, sizeof *snapshots, compare_names);
     for (uint32_t i = 0; i < count; i++)
