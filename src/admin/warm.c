@@ -165,6 +165,8 @@ static json_t *end(struct warm_job *job, int error, bool cut)
     json_t *answer = progress(job);
     if (answer)
         json_object_set_new(answer, "cut", json_boolean(cut));
+    if (answer)
+        json_object_set_new(answer, "share", json_boolean(job->share));
     return answer;
 }
 
@@ -178,8 +180,8 @@ static json_t *ahead_of(struct request *r, uint64_t cache, uint64_t *out)
     if (size_parse(text, out) || *out == 0)
         return request_error(-EINVAL, "ahead: '%.80s' is no size; right would be 500M or 2G", text);
     if (*out > cache / 2)
-        return request_error(-EINVAL, "ahead: %.80s is more than half of the cache, and what is loaded "
-                             "too early is lost before it is read", text);
+        return request_error(-EINVAL, "ahead: %.80s is more than half of what the volume may have of the "
+                             "cache, and what is loaded too early is lost before it is read", text);
     return NULL;
 }
 
@@ -222,14 +224,26 @@ static json_t *run_tree(struct warm_job *job)
     return answer;
 }
 
-static json_t *run_job(struct warm_job *job)
+/* What the volume may have of the cache. */
+static void find_room(struct warm_job *job)
 {
     struct store_status status;
+    struct store_cache_stats stats = {0};
+    job->store->ops->status(job->store, &status);
+    job->cache_bytes = status.cache_bytes;
+    if (job->store->ops->tree_cache_stats(job->store, job->tree, &stats) == 0 && stats.bound_bytes &&
+        stats.bound_bytes < job->cache_bytes) {
+        job->cache_bytes = stats.bound_bytes;
+        job->share = true;
+    }
+}
+
+static json_t *run_job(struct warm_job *job)
+{
     job->batch = calloc(1, sizeof *job->batch);
     if (!job->batch)
         return request_error(-ENOMEM, "no memory");
-    job->store->ops->status(job->store, &status);
-    job->cache_bytes = status.cache_bytes;
+    find_room(job);
     job->said_ns = clock_monotonic_ns();
     json_t *answer = job->list ? run_list(job) : run_tree(job);
     free(job->batch);

@@ -28,6 +28,7 @@ struct warm_job {
     const char *what; /* the path, or "list" */
     struct warm_batch *batch;
     uint64_t cache_bytes, said_ns;
+    bool share; /* cache_bytes is the volume's share, not the whole cache */
     _Atomic uint64_t done_files, done_bytes, total_files, total_bytes, failed;
     _Atomic uint64_t disk_bytes, present_bytes, full_bytes;
     _Atomic bool totals_known, scanning, cancelled;

@@ -294,6 +294,7 @@ static int load(struct list *l, bool *some)
             l->loading++;
     }
     *some = job->batch->count;
+    job->ahead_bytes = l->unread;
     return warm_load(job);
 }
 

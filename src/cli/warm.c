@@ -147,7 +147,9 @@ static void show_cut(const json_t *answer)
     bytes_text(cache, (uint64_t)number_of(answer, "cache_bytes"));
     bytes_text(tree, (uint64_t)number_of(answer, "total_bytes"));
     bytes_text(done, (uint64_t)number_of(answer, "done_bytes"));
-    cli_complain("the cache holds %s, the tree %s%s: the first %s, %lld files, were loaded", cache,
+    bool share = json_is_true(json_object_get(answer, "share"));
+    cli_complain("%s %s, the tree %s%s: the first %s, %lld files, were loaded",
+                 share ? "the volume may have of the cache" : "the cache holds", cache,
                  json_is_true(json_object_get(answer, "totals_known")) ? "" : "at least ", tree, done,
                  number_of(answer, "done_files"));
 }
