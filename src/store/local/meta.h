@@ -72,6 +72,9 @@ int meta_entry(struct meta_txn *t, uint32_t tree, uint64_t dir, struct store_nam
 /* The first entry whose position is greater than `after`, in the order of positions.  -ENOENT at the end.  One
  * cursor is kept in the transaction, so that going on from the last position costs a step, not a seek. */
 int meta_entry_next(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t after, struct entry *out);
+/* The same, for those who let go of their transaction now and then: -EAGAIN after many entries that only other trees
+ * see; out->position is where to go on. */
+int meta_entry_near(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t after, struct entry *out);
 /* Further links of an inode (all but the first): the first after (dir, position). */
 int meta_link_next(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t *dir, uint64_t *position);
 

@@ -5,7 +5,13 @@
 
 /* A position is (hash(name) & mask) << 8 | slot.  Slots 0 to 2 are never used, so that no position is the cookie of
  * the start, "." or "..". */
-enum { SLOT_FIRST = 3, SLOT_LAST = 255, SLOT_BITS = 8, BUCKET_PREFIX = 15 /* bytes of a key that name a bucket */ };
+enum {
+    SLOT_FIRST = 3,
+    SLOT_LAST = 255,
+    SLOT_BITS = 8,
+    BUCKET_PREFIX = 15, /* bytes of a key that name a bucket */
+    PASSED_MOST = 256,  /* entries of other versions: a millisecond */
+};
 
 static uint64_t bucket_of(struct meta *m, struct store_name name)
 {
@@ -144,6 +150,16 @@ static int next_by_step(struct meta_txn *t, struct key *k, uint64_t version, str
 
 int meta_entry_next(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t after, struct entry *out)
 {
+    int error;
+    do {
+        error = meta_entry_near(t, tree, dir, after, out);
+        after = out->position;
+    } while (error == -EAGAIN);
+    return error;
+}
+
+int meta_entry_near(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t after, struct entry *out)
+{
     struct txn *txn = txn_of(t);
     uint64_t version;
     struct key k;
@@ -155,7 +171,8 @@ int meta_entry_next(struct meta_txn *t, uint32_t tree, uint64_t dir, uint64_t af
     bool stands = !t->write && txn->standing && txn->stand_dir == dir && txn->stand_position == after;
     error = stands ? next_by_step(t, &k, version, &r) : 1;
     if (error == 1)
-        error = visible_from(t, DB_ENTRY, &k, 8, version, &r);
+        error = visible_within(t, DB_ENTRY, &k, 8, version, PASSED_MOST, &r);
+    out->position = key_number(k.bytes, 8);
     txn->standing = error == 0;
     txn->stand_dir = dir;
     txn->stand_position = key_number(k.bytes, 8);

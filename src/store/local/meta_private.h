@@ -107,6 +107,10 @@ int visible(struct meta_txn *t, enum db db, const struct key *k, uint64_t versio
 int visible_from(struct meta_txn *t, enum db db, struct key *k, size_t prefix, uint64_t version,
                  struct record *out);
 
+/* The same, but after `most` keys that it does not see: -EAGAIN, and k is the last of them. */
+int visible_within(struct meta_txn *t, enum db db, struct key *k, size_t prefix, uint64_t version, unsigned most,
+                   struct record *out);
+
 /* Writes k's record of `version`; `seen` is what visible() found.  Appends to `touched` at its first write. */
 int versioned_put(struct meta_txn *t, enum db db, const struct key *k, uint64_t version, uint64_t seen,
                   const void *value, size_t length);

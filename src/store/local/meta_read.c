@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 #include <urcu.h>
 
@@ -53,6 +54,12 @@ int visible(struct meta_txn *t, enum db db, const struct key *k, uint64_t versio
 int visible_from(struct meta_txn *t, enum db db, struct key *k, size_t prefix, uint64_t version,
                  struct record *out)
 {
+    return visible_within(t, db, k, prefix, version, UINT_MAX, out);
+}
+
+int visible_within(struct meta_txn *t, enum db db, struct key *k, size_t prefix, uint64_t version, unsigned most,
+                   struct record *out)
+{
     const struct key first = *k;
     struct key at = *k;
     key_add_version(&at, ~0ull); /* before all versions of k */
@@ -76,6 +83,8 @@ int visible_from(struct meta_txn *t, enum db db, struct key *k, size_t prefix, u
         at = *k;
         if (!key_increment(&at))
             return -ENOENT;
+        if (--most == 0)
+            return -EAGAIN;
         key_add_version(&at, ~0ull);
     }
 }

@@ -12,6 +12,7 @@ enum {
     BATCH_MOST = 128,
     CHECK_EVERY = 32, /* entries between two looks at the clock */
     TXN_MOST_NS = 3000000,
+    LISTING_ENDS = 1, /* not an error */
 };
 
 struct listing {
@@ -20,7 +21,9 @@ struct listing {
     struct inode dir;
     store_entry_fn *each;
     void *arg;
-    uint64_t last; /* the position or cookie listed last */
+    uint64_t last;   /* the position or cookie listed last */
+    uint64_t passed; /* no entry lies between that and this */
+    bool any;        /* has been handed out */
     struct meta_txn *txn;
     uint64_t txn_since;
 };
@@ -63,6 +66,7 @@ static bool hand_out(struct listing *d, struct store_name name, uint64_t cookie,
     if (!d->each(d->arg, &out))
         return false;
     d->last = cookie;
+    d->any = true;
     return true;
 }
 
@@ -101,17 +105,30 @@ static int list_dots(struct listing *d, bool attributes, bool *full)
 
 static uint64_t after(const struct listing *d)
 {
-    return d->last > COOKIE_DOTDOT ? d->last : 0;
+    uint64_t last = d->last > COOKIE_DOTDOT ? d->last : 0;
+    return last > d->passed ? last : d->passed;
+}
+
+/* What only other trees see of a directory that clones have filled in their own ways is passed in steps.  On the main
+ * stack the listing ends before it, or is run again in a coroutine where nothing has been handed out. */
+static int pass_on(struct listing *d, uint64_t position)
+{
+    if (!coro_self())
+        return d->any ? LISTING_ENDS : SL_EWAIT;
+    d->passed = position;
+    return txn_renew(d);
 }
 
 static int list_names(struct listing *d, bool *eof)
 {
     struct entry e;
     for (unsigned count = 1;; count++) {
-        int rc = meta_entry_next(d->txn, d->tree.id, d->dir.ino, after(d), &e);
+        int rc = meta_entry_near(d->txn, d->tree.id, d->dir.ino, after(d), &e);
+        if (rc == -EAGAIN && (rc = pass_on(d, e.position)) == 0)
+            continue;
         if (rc) {
             *eof = rc == -ENOENT;
-            return *eof ? 0 : rc;
+            return *eof || rc == LISTING_ENDS ? 0 : rc;
         }
         struct store_name name = {.bytes = e.name, .length = e.length};
         struct store_object object = {.tree = d->tree.id, .generation = e.generation, .ino = e.ino};
@@ -131,6 +148,7 @@ struct item {
 struct batch {
     unsigned count;
     bool end;
+    uint64_t passed; /* after them, up to here, there is none; 0: not known */
     bool there[BATCH_MOST]; /* not: the entry is still listed, but without attributes */
     struct inode_look looks[BATCH_MOST];
     struct item items[BATCH_MOST];
@@ -140,12 +158,14 @@ static int batch_names(struct listing *d, struct batch *b, unsigned most)
 {
     uint64_t position = after(d);
     b->end = false;
+    b->passed = 0;
     for (b->count = 0; b->count < most; b->count++) {
         struct item *item = &b->items[b->count];
-        int rc = meta_entry_next(d->txn, d->tree.id, d->dir.ino, position, &item->entry);
+        int rc = meta_entry_near(d->txn, d->tree.id, d->dir.ino, position, &item->entry);
         b->end = rc == -ENOENT;
+        b->passed = rc == -EAGAIN ? item->entry.position : 0;
         if (rc)
-            return b->end ? 0 : rc;
+            return b->end || b->passed ? 0 : rc;
         position = item->entry.position;
         b->looks[b->count] = (struct inode_look){.ino = item->entry.ino, .inode = &item->inode};
     }
@@ -191,11 +211,12 @@ static int list_inodes(struct listing *d, bool *eof)
         if (rc || !batch_hand_out(d, b))
             break;
         *eof = b->end;
-        if (b->end || (rc = txn_renew(d)))
+        rc = b->end ? LISTING_ENDS : b->passed ? pass_on(d, b->passed) : txn_renew(d);
+        if (rc)
             break;
     }
     free(b);
-    return rc;
+    return rc == LISTING_ENDS ? 0 : rc;
 }
 
 static int list(struct listing *d, bool attributes, bool *eof)

@@ -210,6 +210,46 @@ static bool count_entry(void *arg, const struct store_entry *e)
     return true;
 }
 
+static bool until_full(void *arg, const struct store_entry *e)
+{
+    unsigned *room = arg;
+    (void)e;
+    return *room && (*room)--;
+}
+
+/* More than a listing passes at a time, of entries that only a clone sees. */
+static void what_clones_have_added_is_in_no_listing_of_the_origin(void **state)
+{
+    enum { ADDED = 1500, OWN = 40 };
+    struct pool *p = *state;
+    char name[16];
+    for (unsigned i = 0; i < OWN; i++) {
+        snprintf(name, sizeof(name), "own%u", i);
+        assert_int_equal(t_make(p, &root_cred, &p->root, name, STORE_FIFO, 0644, NULL), 0);
+    }
+    uint32_t snap = t_snapshot(p, p->tree), clone = t_clone(p, snap);
+    struct store_object root = root_of(p, clone), in_snap = root_of(p, snap);
+    for (unsigned i = 0; i < ADDED; i++) {
+        snprintf(name, sizeof(name), "added%u", i);
+        assert_int_equal(t_make(p, &root_cred, &root, name, STORE_FIFO, 0644, NULL), 0);
+    }
+    for (int attributes = 0; attributes < 2; attributes++) {
+        unsigned entries = 0;
+        bool eof;
+        assert_int_equal(t_readdir(p, &root_cred, &p->root, 0, attributes, count_entry, &entries, &eof), 0);
+        assert_true(eof && entries == OWN);
+        entries = 0;
+        assert_int_equal(t_readdir(p, &root_cred, &in_snap, 0, attributes, count_entry, &entries, &eof), 0);
+        assert_true(eof && entries == OWN);
+        entries = 0;
+        assert_int_equal(t_readdir(p, &root_cred, &root, 0, attributes, count_entry, &entries, &eof), 0);
+        assert_true(eof && entries == OWN + ADDED);
+        entries = 10;
+        assert_int_equal(t_readdir(p, &root_cred, &p->root, 0, attributes, until_full, &entries, &eof), 0);
+        assert_true(!eof && entries == 0);
+    }
+}
+
 /* Orphans: large enough that the reaper has to take them away, and has not yet. */
 static void what_was_removed_before_is_in_no_clone(void **state)
 {
@@ -320,6 +360,7 @@ static int tests(void)
         EACH(a_restore_brings_back_what_was),
         EACH(several_volumes_are_taken_at_one_instant),
         EACH(what_was_removed_before_is_in_no_clone),
+        EACH(what_clones_have_added_is_in_no_listing_of_the_origin),
         EACH(what_is_shared_stays_so_when_it_is_moved),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
