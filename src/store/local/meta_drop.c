@@ -17,7 +17,6 @@ enum { STEP_BLOCKS_MOST = 262144 }; /* freed by one step: its runs are sorted an
 
 struct drop {
     struct meta_txn *t;
-    struct versions *versions; /* the group's own */
     uint64_t end;
     int64_t blocks;
     /* The row of `touched` being looked at, and the record it names. */
@@ -32,6 +31,12 @@ struct drop {
 static bool is_over(const struct drop *d)
 {
     return d->t->failed || d->blocks >= STEP_BLOCKS_MOST || clock_monotonic_ns() >= d->end;
+}
+
+/* The group's own once it has changed them: as long as it has not, readers need not be waited for. */
+static struct versions *versions_of(struct meta_txn *t)
+{
+    return group_versions(t->group) ? group_versions_own(t) : meta_of(t)->versions;
 }
 
 /* ---- what is to be done ---- */
@@ -185,7 +190,7 @@ static void remove_if_useless(struct drop *d, uint64_t version, uint64_t beneath
 static int push_children(struct drop *d, uint64_t version)
 {
     const uint64_t *children;
-    long count = versions_children(d->versions, version, &children);
+    long count = versions_children(versions_of(d->t), version, &children);
     if (count < 0)
         return (int)count;
     if (count)
@@ -207,7 +212,7 @@ static int is_seen(struct drop *d, uint64_t version)
                 d->gone[d->gone_count++] = at;
             continue;
         }
-        if (versions_tree(d->versions, at))
+        if (versions_tree(versions_of(d->t), at))
             return 1;
         error = push_children(d, at);
     }
@@ -227,7 +232,7 @@ static void recheck(struct drop *d, uint64_t version)
         return;
     remove_record(d, &r, version);
     for (size_t i = 0; i < d->gone_count; i++)
-        remove_if_useless(d, d->gone[i], versions_parent(d->versions, version));
+        remove_if_useless(d, d->gone[i], versions_parent(versions_of(d->t), version));
 }
 
 /* ---- rows of `touched` ---- */
@@ -301,16 +306,18 @@ static void put_parent(struct drop *d, uint64_t version, uint64_t parent)
 static void remove_version(struct drop *d, uint64_t version)
 {
     const uint64_t *children;
-    uint64_t parent = versions_parent(d->versions, version);
+    uint64_t parent = versions_parent(versions_of(d->t), version);
     char key[64];
-    long count = versions_children(d->versions, version, &children);
+    long count = versions_children(versions_of(d->t), version, &children);
     if (count < 0)
         d->t->failed = (int)count;
     for (long i = 0; i < count; i++)
         put_parent(d, children[i], parent);
     version_key(key, version);
     meta_system_put(d->t, key, NULL, 0);
-    versions_remove(d->versions, version);
+    struct versions *versions = group_versions_own(d->t);
+    if (versions)
+        versions_remove(versions, version);
     forget(d->t, version);
 }
 
@@ -332,10 +339,10 @@ static void drop_leaf(struct drop *d, uint64_t version)
 static uint64_t few_rows(struct drop *d, uint64_t version)
 {
     const uint64_t *children;
-    long count = versions_children(d->versions, version, &children);
+    long count = versions_children(versions_of(d->t), version, &children);
     uint64_t least = count_rows(d, version), found = 0;
     for (long i = 0; i < count; i++) {
-        uint64_t rows = versions_tree(d->versions, children[i]) ? count_rows(d, children[i]) : UINT64_MAX;
+        uint64_t rows = versions_tree(versions_of(d->t), children[i]) ? count_rows(d, children[i]) : UINT64_MAX;
         if (rows < least) {
             least = rows;
             found = children[i];
@@ -365,20 +372,20 @@ static void recheck_all(struct drop *d, uint64_t version, struct progress progre
 static void recheck_above(struct drop *d, uint64_t version)
 {
     struct record r;
-    uint64_t found = 0, parent = versions_parent(d->versions, version);
-    if (!parent || versions_tree(d->versions, parent) || has(d, version, &r))
+    uint64_t found = 0, parent = versions_parent(versions_of(d->t), version);
+    if (!parent || versions_tree(versions_of(d->t), parent) || has(d, version, &r))
         return;
     int error = visible(d->t, d->db, &d->key, parent, &r, &found);
-    if ((!error || error == -ENOENT) && found && !versions_tree(d->versions, found))
+    if ((!error || error == -ENOENT) && found && !versions_tree(versions_of(d->t), found))
         recheck(d, found);
 }
 
 /* False: there is more, in another step. */
 static bool recheck_above_child(struct drop *d, uint64_t version, uint64_t child, struct progress progress)
 {
-    uint64_t parent = versions_parent(d->versions, version);
+    uint64_t parent = versions_parent(versions_of(d->t), version);
     uint64_t serial = progress.child == child ? progress.serial : 0;
-    if (!parent || versions_tree(d->versions, parent) || serial == ALL_ROWS)
+    if (!parent || versions_tree(versions_of(d->t), parent) || serial == ALL_ROWS)
         return true;
     for (; next_row(d, child, &serial); serial++) {
         recheck_above(d, version);
@@ -395,7 +402,7 @@ static bool recheck_above_child(struct drop *d, uint64_t version, uint64_t child
 static void merge_down(struct drop *d, uint64_t version, uint64_t child, struct progress progress)
 {
     struct record theirs;
-    uint64_t parent = versions_parent(d->versions, version);
+    uint64_t parent = versions_parent(versions_of(d->t), version);
     if (!recheck_above_child(d, version, child, progress))
         return;
     for (uint64_t serial = 0; next_row(d, version, &serial);) {
@@ -405,7 +412,7 @@ static void merge_down(struct drop *d, uint64_t version, uint64_t child, struct 
                 remove_if_useless(d, child, parent);
             } else {
                 move_record(d, &d->record, version, child, false);
-                if (!versions_tree(d->versions, child))
+                if (!versions_tree(versions_of(d->t), child))
                     recheck(d, child); /* perhaps only this version saw it, when it had a name */
             }
         }
@@ -419,7 +426,7 @@ static void merge_down(struct drop *d, uint64_t version, uint64_t child, struct 
 /* The child takes the version's number, or a child that takes its place: who named that names this. */
 static void take_place(struct drop *d, uint64_t version, uint64_t child)
 {
-    uint32_t name = versions_tree(d->versions, child);
+    uint32_t name = versions_tree(versions_of(d->t), child);
     remove_version(d, child);
     if (!name)
         return;
@@ -436,7 +443,7 @@ static void take_place(struct drop *d, uint64_t version, uint64_t child)
 
 static bool is_live(const struct drop *d, uint64_t version)
 {
-    uint32_t name = versions_tree(d->versions, version);
+    uint32_t name = versions_tree(versions_of(d->t), version);
     const struct tree_node *node = name ? tree_present(d->t, name) : NULL;
     return node && !node->record.parent;
 }
@@ -447,7 +454,7 @@ static void merge_up(struct drop *d, uint64_t version, uint64_t child, struct pr
     struct record mine;
     bool live = is_live(d, child);
     uint64_t serial = live && progress.child == child ? progress.serial : 0;
-    uint64_t parent = versions_parent(d->versions, version);
+    uint64_t parent = versions_parent(versions_of(d->t), version);
     for (; next_row(d, child, &serial); serial++) {
         recheck_above(d, version);
         if (has(d, child, &d->record)) {
@@ -475,11 +482,11 @@ static void merge_up(struct drop *d, uint64_t version, uint64_t child, struct pr
 static void look_at(struct drop *d, uint64_t version, struct progress progress)
 {
     const uint64_t *children;
-    if (!versions_known(d->versions, version) || versions_tree(d->versions, version)) {
+    if (!versions_known(versions_of(d->t), version) || versions_tree(versions_of(d->t), version)) {
         forget(d->t, version);
         return;
     }
-    long count = versions_children(d->versions, version, &children);
+    long count = versions_children(versions_of(d->t), version, &children);
     if (count < 0)
         d->t->failed = (int)count;
     else if (count == 0)
@@ -499,7 +506,7 @@ static void look_again(struct drop *d, const char *key, const uint8_t *value, si
     uint64_t version = strtoull(key + strlen("again/"), NULL, 16);
     meta_system_put(d->t, key, NULL, 0);
     /* Of those that have gone since the records were looked at when they moved. */
-    if (key_from(d, value, length) && versions_known(d->versions, version) && !versions_tree(d->versions, version))
+    if (key_from(d, value, length) && versions_known(versions_of(d->t), version) && !versions_tree(versions_of(d->t), version))
         recheck(d, version);
 }
 
@@ -525,15 +532,14 @@ static bool do_next(struct drop *d)
 int meta_drop_step(struct meta_txn *t, unsigned budget_us, bool *more)
 {
     struct drop *d = calloc(1, sizeof(*d));
-    struct versions *versions = group_versions_own(t);
-    if (d && versions) {
+    size_t room = (versions_count(versions_of(t)) + 1) * sizeof(*d->left);
+    if (d) {
         d->t = t;
-        d->versions = versions;
         d->end = clock_monotonic_ns() + budget_us * 1000ull;
-        d->left = malloc((versions_count(versions) + 1) * sizeof(*d->left));
-        d->gone = malloc((versions_count(versions) + 1) * sizeof(*d->gone));
+        d->left = malloc(room);
+        d->gone = malloc(room);
     }
-    if (!d || !versions || !d->left || !d->gone) {
+    if (!d || !d->left || !d->gone) {
         t->failed = -ENOMEM;
     } else {
         *more = true;
