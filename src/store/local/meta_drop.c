@@ -506,7 +506,8 @@ static void look_again(struct drop *d, const char *key, const uint8_t *value, si
     uint64_t version = strtoull(key + strlen("again/"), NULL, 16);
     meta_system_put(d->t, key, NULL, 0);
     /* Of those that have gone since the records were looked at when they moved. */
-    if (key_from(d, value, length) && versions_known(versions_of(d->t), version) && !versions_tree(versions_of(d->t), version))
+    const struct versions *versions = versions_of(d->t);
+    if (key_from(d, value, length) && versions_known(versions, version) && !versions_tree(versions, version))
         recheck(d, version);
 }
 
