@@ -23,7 +23,8 @@ check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad in
 		tests/nfs/test_hot_path.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
 		'tests/nfs/test_random_versions.py --operations 5000 --seed $(SEED)' \
 		'tests/nfs/test_prefix.py --snapshots 200 --seed $(SEED)' \
-		'tests/nfs/test_big_directory.py --files 20000' tests/nfs/test_bench_load.py tests/nfs/test_readahead.py
+		'tests/nfs/test_big_directory.py --files 20000' tests/nfs/test_bench_load.py tests/nfs/test_readahead.py \
+		tests/nfs/test_cache_policy.py
 
 check-cli: all ## the command line and the server's options
 	@tests/run $(TEST_ENV) $(wildcard tests/cli/test_*)

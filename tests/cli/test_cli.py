@@ -255,6 +255,14 @@ def volume_life(server):
     equal((v["size"], v["allow"], v["squash"], v["owner"], v["mode"]), (20 << 30, "all:rw", "all", "65534:65534", "0700"))
     holds("life" in server.sluice("volume", "list"), "list")
     holds("20G" in server.sluice("volume", "show", "life"), "show")
+    equal((v["cache"], v["cache_share"], v["cache_now"]), ("auto", "none", "lru"))
+    holds("auto, at present as lru" in server.sluice("volume", "show", "life"), "show")
+    server.sluice("volume", "set", "life", "cache=epoch", "cache-share=40%")
+    v = server.json("volume", "show", "life")["volume"]
+    equal((v["cache"], v["cache_share"], v["cache_now"], v["size"]), ("epoch", "40%", "epoch", 20 << 30))
+    holds("epoch, at most 40%" in server.sluice("volume", "show", "life"), "show")
+    server.sluice("volume", "set", "life", "cache=auto", "cache-share=100%")
+    equal(server.json("volume", "show", "life")["volume"]["cache_share"], "none")
     server.sluice("volume", "rename", "life", "life2")
     server.sluice("volume", "show", "life", code=1)
     server.sluice("volume", "delete", "life2", code=1, stdin=b"life\n")
@@ -291,7 +299,7 @@ def wrong_settings_name_the_word(server):
     settings = lambda: {k: v for k, v in server.json("volume", "show", "w")["volume"].items() if k != "bytes_available"}
     before = settings()
     for words in (("size=many",), ("allow=10.0.0.0/99",), ("squash=some",), ("owner=root",), ("mode=9",), ("color=red",),
-                  ("size",), ("size=1G", "squash=x")):
+                  ("cache=big",), ("cache-share=120%",), ("size",), ("size=1G", "squash=x")):
         server.sluice("volume", "set", "w", *words, code=2)
         holds(any(word in server.errors for word in words[-1].split("=") if word), server.errors)
         equal(settings(), before)

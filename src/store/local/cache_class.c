@@ -134,13 +134,14 @@ static struct class_count *mine(struct cache *c, uint16_t class)
 void cache_count_read(struct cache *c, struct cache_class *class, uint64_t blocks)
 {
     struct class_count *count = mine(c, class_number(c, class));
-    __atomic_store_n(&count->read, count->read + blocks, __ATOMIC_RELAXED);
+    __atomic_store_n(&count->read, __atomic_load_n(&count->read, __ATOMIC_RELAXED) + blocks, __ATOMIC_RELAXED);
 }
 
 void class_count_loaded(struct cache *c, uint16_t class, uint16_t mask)
 {
     struct class_count *count = mine(c, class);
-    __atomic_store_n(&count->loaded, count->loaded + (unsigned)__builtin_popcount(mask), __ATOMIC_RELAXED);
+    uint64_t before = __atomic_load_n(&count->loaded, __ATOMIC_RELAXED);
+    __atomic_store_n(&count->loaded, before + (unsigned)__builtin_popcount(mask), __ATOMIC_RELAXED);
 }
 
 void cache_stats(struct cache *c, uint32_t tree, struct store_cache_stats *out)

@@ -36,10 +36,14 @@ static bool over_bound(struct cache *c, const struct cache_class *class, uint32_
     return held + more > class_bound(c, class);
 }
 
+/* Of what was used once; of a tree that is deleted it is everything. */
 static uint32_t surplus(struct cache *c, struct part *p, struct holding *h)
 {
-    bool keeps = atomic_load_explicit(&class_of(c, p, h)->keeping, memory_order_relaxed);
+    struct cache_class *class = class_of(c, p, h);
+    bool keeps = atomic_load_explicit(&class->keeping, memory_order_relaxed);
     uint32_t limit = small_limit(c, p, h);
+    if (atomic_load_explicit(&class->gone, memory_order_relaxed))
+        return h->small_blocks + h->main_blocks;
     if (keeps && (h->settling || !h->keeping))
         return 0;
     return h->small_blocks > limit ? h->small_blocks - limit : 0;

@@ -262,6 +262,14 @@ static void note_read(const struct read *r)
     readahead_note(r->l, r->o, r->inode, r->offset, r->end);
 }
 
+static void count_found(const struct fetch_list *list)
+{
+    unsigned found = 0;
+    for (unsigned i = 0; i < list->count; i++)
+        found += list->at[i].count - (unsigned)__builtin_popcount(list->at[i].claimed);
+    metric_add(METRIC_cache_hits, found);
+}
+
 static int read_slow(struct read *r)
 {
     struct slow slow, *s = &slow; /* some 7 KB; as much is touched as the READ has chunks */
@@ -283,8 +291,10 @@ static int read_slow(struct read *r)
         fetch_clear(&s->list);
         s->look_again = true;
     }
-    if (!error)
+    if (!error) {
+        count_found(&s->list);
         error = slow_slices(s);
+    }
     fetch_clear(&s->list);
     return error;
 }

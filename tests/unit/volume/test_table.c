@@ -64,8 +64,18 @@ static int fake_each(struct store *s, int (*each)(void *arg, const struct store_
     return error;
 }
 
+static struct store_cache_setting cache_told;
+
+static int fake_cache(struct store *s, uint32_t id, const struct store_cache_setting *setting)
+{
+    if (setting->policy)
+        cache_told = *setting;
+    return 0;
+}
+
 static const struct store_ops ops = {.tree_create = fake_create, .tree_update = fake_update,
-                                     .tree_delete = fake_delete, .tree_each = fake_each};
+                                     .tree_delete = fake_delete, .tree_each = fake_each,
+                                     .tree_cache = fake_cache};
 static struct store fake = {&ops};
 
 static struct volume_config config_of(const char *name, const char *rules)
@@ -204,9 +214,47 @@ static void volumes_and_unknown_keys_survive_a_restart(void **state)
     assert_int_equal(found, tree);
     struct call c = {.config = config_of("renamed", "host"), .tree = tree};
     assert_int_equal(change(do_update, &c), 0);
+    assert_null(strstr(trees[tree - 1].props, "cache"));
+    c.config.cache = (struct store_cache_setting){.policy = STORE_CACHE_EPOCH, .share_bytes = 1 << 30};
+    assert_int_equal(change(do_update, &c), 0);
+    assert_non_null(strstr(trees[tree - 1].props, "\"cache\":\"epoch\",\"cache_share\":\"1G\""));
+    assert_int_equal(cache_told.policy, STORE_CACHE_EPOCH);
+    assert_int_equal(cache_told.share_bytes, 1 << 30);
+    cache_told = (struct store_cache_setting){0};
+    volume_stop();
+    assert_int_equal(volume_start(&fake), 0);
+    assert_int_equal(cache_told.policy, STORE_CACHE_EPOCH);
     free(c.config.rules);
     assert_non_null(strstr(trees[tree - 1].props, "\"tier\":\"gold\""));
     assert_non_null(strstr(trees[tree - 1].props, "\"name\":\"renamed\""));
+}
+
+static void cache_settings_are_text(void **state)
+{
+    static const struct {
+        const char *text, *back;
+        uint32_t percent;
+        uint64_t bytes;
+    } good[] = {{"none", "none", 0, 0}, {"40%", "40%", 40, 0}, {"1%", "1%", 1, 0}, {"100%", "none", 0, 0},
+                {"64G", "64G", 0, UINT64_C(64) << 30}, {"1.5T", "1536G", 0, UINT64_C(1536) << 30},
+                {"1000001", "1000001", 0, 1000001}};
+    static const char *const bad[] = {"", "0", "0%", "101%", "4294967297%", "-1%", "40 %", "%", "big", "40%%"};
+    struct store_cache_setting setting;
+    enum store_cache_policy policy;
+    char back[32];
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(volume_cache_share_parse(good[i].text, &setting), 0);
+        assert_int_equal(setting.share_percent, good[i].percent);
+        assert_int_equal(setting.share_bytes, good[i].bytes);
+        volume_cache_share_format(&setting, back);
+        assert_string_equal(back, good[i].back);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(volume_cache_share_parse(bad[i], &setting), -EINVAL);
+    assert_int_equal(volume_cache_parse("epoch", &policy), 0);
+    assert_int_equal(policy, STORE_CACHE_EPOCH);
+    assert_string_equal(volume_cache_text(policy), "epoch");
+    assert_int_equal(volume_cache_parse("Epoch", &policy), -EINVAL);
 }
 
 int main(void)
@@ -216,6 +264,7 @@ int main(void)
         cmocka_unit_test(names_are_unique_and_sorted),
         cmocka_unit_test(a_refused_change_changes_nothing),
         cmocka_unit_test(volumes_and_unknown_keys_survive_a_restart),
+        cmocka_unit_test(cache_settings_are_text),
     };
     rcu_register_thread();
     if (workers_start(1) || volume_start(&fake))
