@@ -13,7 +13,7 @@
 enum {
     BLOCK = STORE_BLOCK,
     SLAB = BLOCK * FRAME_BLOCKS,
-    PART_SLABS_LEAST = 256,
+    PART_SLABS_LEAST = 512,
     SAMPLES = 512, /* runs of FRAME_BLOCKS that are watched, for a cacheful of data */
     PART_RUN = 256, /* blocks */
     BUCKETS_PER_SLAB = 4,

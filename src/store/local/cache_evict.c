@@ -260,6 +260,23 @@ static bool is_awaited(const struct holding *h, struct frame *f, unsigned step)
     return h->small_blocks < h->main_blocks / 2;
 }
 
+/* Of what is kept: what is stale, or else what was used or came last.  That is not needed before the next round, where
+ * what lies at the other end is still to be read in this one. */
+static struct frame *evict_kept(struct cache *c, struct part *p, struct list *list)
+{
+    struct frame *f = &c->frames[list->oldest];
+    if (!atomic_load(&f->freq) && is_stale(c, f) && frame_kill(c, p, f))
+        return f;
+    uint32_t number = list->newest;
+    for (unsigned step = 0; number && step < EVICT_STEPS; step++) {
+        f = &c->frames[number];
+        number = f->older;
+        if (frame_kill(c, p, f))
+            return f;
+    }
+    return NULL;
+}
+
 struct frame *evict_one(struct cache *c, struct part *p, struct holding *h, enum frame_size size, enum evict how)
 {
     for (unsigned step = 0; step < EVICT_STEPS; step++) {
@@ -272,13 +289,15 @@ struct frame *evict_one(struct cache *c, struct part *p, struct holding *h, enum
             list = h->in_main[size].oldest ? &h->in_main[size] : list;
         if (!list)
             return NULL;
+        if (h->keeping && list == &h->in_main[size])
+            return evict_kept(c, p, list);
         struct frame *f = &c->frames[list->oldest];
         bool from_small = f->where == IN_SMALL;
         uint8_t freq = atomic_load(&f->freq);
         if (from_small && how != EVICT_ANY && is_awaited(h, f, step)) {
             requeue(c, p, f, IN_SMALL);
-        } else if (freq && how != EVICT_ANY && !(from_small && h->keeping)) {
-            atomic_store(&f->freq, from_small || h->keeping ? 0 : freq - 1);
+        } else if (freq && how != EVICT_ANY && !h->keeping) {
+            atomic_store(&f->freq, from_small ? 0 : freq - 1);
             requeue(c, p, f, IN_MAIN);
         } else if (frame_kill(c, p, f)) {
             return f;
@@ -316,38 +335,67 @@ static bool empty_slab(struct cache *c, struct part *p, uint32_t slab)
     return gone == FRAME_BLOCKS;
 }
 
-struct frame *evict_small_slab(struct cache *c, struct part *p, struct holding *h, enum evict how)
+/* The slab of this small frame, if it can be had. */
+static struct frame *evict_slab_of(struct cache *c, struct part *p, struct holding *h, struct frame *f, enum evict how)
 {
-    struct list *lists[] = {&h->in_small[FRAME_SMALL], &h->in_main[FRAME_SMALL], &h->free_small};
-    if (h->small_blocks <= small_limit(c, p, h) && !(h->keeping && how == EVICT_FOR_OWN) && lists[1]->oldest) {
-        lists[0] = lists[1];
-        lists[1] = &h->in_small[FRAME_SMALL];
-    }
-    if (h->keeping && how == EVICT_FOR_OWN)
-        lists[1] = lists[2];
-    for (unsigned l = 0, tries = 0; l < 3; l++) {
-        for (unsigned in_list = lists[l]->count; in_list && lists[l]->oldest && tries < SLAB_TRIES;
-             in_list--, tries++) {
-            struct frame *oldest = &c->frames[lists[l]->oldest];
-            uint32_t slab = slab_of(c, oldest);
-            enum where where = oldest->where;
-            uint8_t freq = atomic_load(&oldest->freq);
-            if (where == IN_MAIN && freq && how != EVICT_ANY) {
-                atomic_store(&oldest->freq, h->keeping ? 0 : freq - 1);
-                requeue(c, p, oldest, where);
-                continue;
-            }
-            if ((how == EVICT_FOR_OWN && slab_is_kept(c, h, slab)) || !empty_slab(c, p, slab)) {
-                if (oldest->where == where)
-                    requeue(c, p, oldest, where);
-                continue;
-            }
-            for (unsigned i = 0; i < FRAME_BLOCKS; i++)
-                frame_leave(c, p, small_of(c, slab, i));
-            return large_of(c, slab);
+    uint32_t slab = slab_of(c, f);
+    if ((how == EVICT_FOR_OWN && slab_is_kept(c, h, slab)) || !empty_slab(c, p, slab))
+        return NULL;
+    for (unsigned i = 0; i < FRAME_BLOCKS; i++)
+        frame_leave(c, p, small_of(c, slab, i));
+    return large_of(c, slab);
+}
+
+/* From in_main of small frames, in the order of evict_one(). */
+static struct frame *slab_from_main(struct cache *c, struct part *p, struct holding *h, enum evict how)
+{
+    struct list *list = &h->in_main[FRAME_SMALL];
+    for (unsigned tries = 0; tries < SLAB_TRIES && list->oldest; tries++) {
+        struct frame *f = &c->frames[list->oldest];
+        uint8_t freq = atomic_load(&f->freq);
+        if (h->keeping && (freq || !is_stale(c, f)))
+            f = &c->frames[list->newest];
+        else if (freq && how != EVICT_ANY) {
+            atomic_store(&f->freq, freq - 1);
+            requeue(c, p, f, IN_MAIN);
+            continue;
+        }
+        struct frame *large = evict_slab_of(c, p, h, f, how);
+        if (large)
+            return large;
+        if (f->where == IN_MAIN) { /* it is pinned: to the other end */
+            if (list->oldest == number_of(c, f))
+                requeue(c, p, f, IN_MAIN);
+            else
+                return NULL;
         }
     }
     return NULL;
+}
+
+static struct frame *slab_from(struct cache *c, struct part *p, struct holding *h, struct list *list, enum evict how)
+{
+    for (unsigned tries = 0; tries < SLAB_TRIES && list->oldest; tries++) {
+        struct frame *f = &c->frames[list->oldest];
+        enum where where = f->where;
+        struct frame *large = evict_slab_of(c, p, h, f, how);
+        if (large)
+            return large;
+        if (f->where == where)
+            requeue(c, p, f, where);
+    }
+    return NULL;
+}
+
+struct frame *evict_small_slab(struct cache *c, struct part *p, struct holding *h, enum evict how)
+{
+    struct list *small = &h->in_small[FRAME_SMALL];
+    bool own = h->keeping && how == EVICT_FOR_OWN; /* never what is kept */
+    bool small_first = own || h->small_blocks > small_limit(c, p, h) || !h->in_main[FRAME_SMALL].oldest;
+    struct frame *f = small_first ? slab_from(c, p, h, small, how) : slab_from_main(c, p, h, how);
+    if (!f && !own)
+        f = small_first ? slab_from_main(c, p, h, how) : slab_from(c, p, h, small, how);
+    return f ? f : slab_from(c, p, h, &h->free_small, how);
 }
 
 struct frame *split_slab(struct cache *c, struct part *p, struct frame *large, uint16_t class)

@@ -233,7 +233,7 @@ static struct frame *keeper_gives(struct cache *c, struct part *p, struct holdin
     if (h->small_blocks <= limit)
         *where = IN_SMALL;
     if (h->small_blocks + h->free_small.count + FRAME_BLOCKS <= limit)
-        how = EVICT_FOR_OTHERS; /* the room that data passes through has to come from somewhere */
+        how = EVICT_KEPT; /* the room that data passes through has to come from somewhere */
     f = from_own(c, p, h, size, how);
     return f || how != EVICT_FOR_OWN ? f : from_own(c, p, h, size, EVICT_KEPT);
 }
