@@ -30,6 +30,8 @@
     X(readahead_unused_bytes, "of these, bytes given to other data without having been read") \
     X(warm_blocks, "4 KiB blocks loaded by warm-up (each was a miss as well)") \
     X(crc_errors, "blocks that did not match their CRC") \
+    X(checked_bytes, "bytes of data read and verified by checks and scrubs") \
+    X(checked_damaged, "damaged 4 KiB blocks that checks and scrubs found") \
     X(meta_reads, "LMDB read transactions") \
     X(table_hits, "inodes and chunk maps found in RAM") \
     X(table_misses, "inodes and chunk maps read from LMDB") \

@@ -42,6 +42,8 @@ static const struct command commands[] = {
     {"mount-command", command_mount, " name server "},
     {"ls", command_ls, " name path path_hex "},
     {"cat", command_cat, " name path path_hex "},
+    {"pool-check", command_pool_check, " data rate "},
+    {"pool-scrub", command_pool_scrub, " rate "},
     {"import", command_import, " name from from_hex to to_hex "},
     {"warm", command_warm, " name path path_hex list ahead "},
 };

@@ -41,6 +41,8 @@ json_t *command_ls(struct request *r);
 json_t *command_cat(struct request *r);
 json_t *command_import(struct request *r);
 json_t *command_warm(struct request *r);
+json_t *command_pool_check(struct request *r);
+json_t *command_pool_scrub(struct request *r);
 
 /* A string argument, or NULL. */
 const char *request_text(const struct request *r, const char *key);

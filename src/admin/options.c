@@ -94,6 +94,10 @@ static const struct option actions[] = {
     {"print-config", no_argument, NULL, ACTION_FIRST + OPTIONS_PRINT},
     {"help", no_argument, NULL, ACTION_FIRST + OPTIONS_HELP},
     {"version", no_argument, NULL, ACTION_FIRST + OPTIONS_VERSION},
+    {"check", no_argument, NULL, ACTION_FIRST + OPTIONS_CHECK_POOL},
+    {"check-data", no_argument, NULL, ACTION_FIRST + OPTIONS_CHECK_DATA},
+    {"compact", no_argument, NULL, ACTION_FIRST + OPTIONS_COMPACT_POOL},
+    {"json", no_argument, NULL, ACTION_FIRST + OPTIONS_JSON},
     {"config", required_argument, NULL, 'c'},
 };
 enum { ACTIONS = sizeof actions / sizeof actions[0] };
@@ -102,6 +106,7 @@ struct command_line {
     struct options *into;
     struct config_error *error;
     enum options_action action;
+    bool json, check_data;
     const char *file;
     char **texts; /* by option: what the command line says, NULL if nothing; owned */
 };
@@ -135,6 +140,10 @@ static int take_word(struct command_line *line, int found, const char *word)
         line->file = optarg;
     else if (found >= OPTION_FIRST)
         return take_option(line, (size_t)(found - OPTION_FIRST), optarg);
+    else if (found == ACTION_FIRST + OPTIONS_JSON)
+        line->json = true;
+    else if (found == ACTION_FIRST + OPTIONS_CHECK_DATA)
+        line->check_data = true;
     else
         line->action = (enum options_action)(found - ACTION_FIRST);
     return 0;
@@ -303,12 +312,20 @@ static void name_source(const struct command_line *line)
     }
 }
 
+static bool needs_pool(enum options_action action)
+{
+    return action == OPTIONS_RUN || action == OPTIONS_CHECK_POOL || action == OPTIONS_COMPACT_POOL;
+}
+
 static int read_all(int argc, char **argv, struct command_line *line)
 {
     int error = config_defaults(options_table, options_count, line->into, line->error);
     if (!error)
         error = scan_command_line(argc, argv, line);
-    if (error || (line->action != OPTIONS_RUN && line->action != OPTIONS_CHECK))
+    if (line->check_data && line->action == OPTIONS_RUN)
+        line->action = OPTIONS_CHECK_POOL;
+    bool on_pool = needs_pool(line->action);
+    if (error || (!on_pool && line->action != OPTIONS_CHECK))
         return error;
     if (line->file)
         error = config_file(options_table, options_count, line->into, line->file, line->error);
@@ -321,7 +338,9 @@ static int read_all(int argc, char **argv, struct command_line *line)
         error = check(line->into, line->error);
     if (error)
         name_source(line);
-    if (!error && line->action == OPTIONS_RUN && (!line->into->pool || !*line->into->pool))
+    line->into->json = line->json;
+    line->into->check_data = line->check_data;
+    if (!error && on_pool && (!line->into->pool || !*line->into->pool))
         error = wrong(line->error, "which pool? Say --pool DIR, or pool = DIR in the file given with -c");
     return error;
 }
@@ -374,6 +393,10 @@ void options_print_help(FILE *to)
           "               [--socket PATH] [OPTION VALUE]...\n\n"
           "  -c, --config FILE            Read options from FILE; the command line has the last word\n"
           "  --check-config               Say whether the options and the file are right, and leave\n"
+          "  --check                      Check the stopped pool's records, print what is wrong, and leave\n"
+          "  --check-data                 The same, and all data against their checksums\n"
+          "  --compact                    Make the stopped pool's metadata as small as it can be, and leave\n"
+          "  --json                       Answer --check and --compact in JSON\n"
           "  --print-config               Print a commented file with every key and its default\n"
           "  --help, --version\n\n"
           "options, each of them also a key of the file:\n", to);

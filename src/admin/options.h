@@ -15,9 +15,13 @@ struct options {
     unsigned workers, blocking_threads, coroutines;
     unsigned connections_max, requests_per_connection;
     bool rpcbind;
+    bool check_data, json; /* of --check */
 };
 
-enum options_action { OPTIONS_RUN, OPTIONS_CHECK, OPTIONS_PRINT, OPTIONS_HELP, OPTIONS_VERSION };
+enum options_action {
+    OPTIONS_RUN, OPTIONS_CHECK, OPTIONS_PRINT, OPTIONS_HELP, OPTIONS_VERSION,
+    OPTIONS_CHECK_POOL, OPTIONS_COMPACT_POOL, OPTIONS_CHECK_DATA, OPTIONS_JSON /* the last two go with those before */
+};
 
 extern const struct config_option options_table[];
 extern const size_t options_count;

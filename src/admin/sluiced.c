@@ -11,6 +11,7 @@
 #include "admin/control.h"
 #include "admin/housekeeping.h"
 #include "admin/options.h"
+#include "admin/pool_check.h"
 #include "sluice/base_worker.h"
 #include "sluice/nfs.h"
 #include "sluice/rpc.h"
@@ -250,8 +251,12 @@ int main(int argc, char **argv)
         puts("sluiced " SLUICE_VERSION);
     else if (action == OPTIONS_CHECK)
         puts("the configuration is right");
+    else if (action == OPTIONS_CHECK_POOL)
+        error = pool_check_stopped(&options);
+    else if (action == OPTIONS_COMPACT_POOL)
+        error = pool_compact_stopped(&options);
     else
-        error = run(&options);
+        error = run(&options) ? 1 : 0;
     options_free(&options);
-    return error ? 1 : 0;
+    return error;
 }

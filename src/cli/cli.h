@@ -40,7 +40,9 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(now, NULL, "Do not keep it for a day") \
     X(deleted, NULL, "Those that were deleted and are still kept") \
     X(list, "FILE", "Warm the files named there, one a line, in the order they will be read; - is standard input") \
-    X(ahead, "SIZE", "How much of a list may be loaded and not read yet (default: a quarter of the cache)")
+    X(ahead, "SIZE", "How much of a list may be loaded and not read yet (default: a quarter of the cache)") \
+    X(data, NULL, "Also read all data and compare them with their checksums") \
+    X(rate, "RATE", "Most bytes of data to read a second, like 50M, or none (default: 200M)")
 
 enum cli_option {
 #define CLI_ENUM(key, value, help) OPTION_##key,
@@ -150,5 +152,8 @@ int cli_import(const struct cli *cli);
 int cli_warm(const struct cli *cli);
 int cli_ls(const struct cli *cli);
 int cli_cat(const struct cli *cli);
+int cli_pool_check(const struct cli *cli);
+int cli_pool_scrub(const struct cli *cli);
+int cli_pool_compact(const struct cli *cli);
 
 #endif

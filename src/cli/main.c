@@ -76,6 +76,16 @@ static const struct cli_command commands[] = {
     {"cat", "VOLUME:/PATH", "Prints a file of a volume, without a mount", 1, 1, " ", .run = cli_cat},
     {"mount-command", "VOLUME [--server HOST]", "Prints the commands that mount a volume", 1, 1, " server ",
      .run = cli_mount_command, .more = "To be pasted on the client, as root: the mount, and its read-ahead."},
+    {"pool check", "[--data] [--rate RATE] [DIR]", "Checks what a pool's records say of each other, of a running "
+     "server or of the stopped pool DIR", 0, 1, " data rate ", .run = cli_pool_check,
+     .more = "It changes nothing and lets clients go first. Each thing that is wrong is a line: where it is, what it "
+             "is, what to do; the exit code is 1 then."},
+    {"pool scrub", "[--rate RATE]", "Reads all data of a running pool and compares them with their checksums", 0, 0,
+     " rate ", .run = cli_pool_scrub,
+     .more = "Clients go first. Damaged files are named with their volume or snapshot, and the exit code is 1 then. "
+             "^C stops it."},
+    {"pool compact", "DIR", "Makes a stopped pool's metadata as small as it can be", 0, 1, " ", .run = cli_pool_compact,
+     .more = "A crash in the middle leaves it as it was. There must be room for a copy of what is in use."},
     {"metrics", "", "Shows every counter", 0, 0, " ", .run = cli_metrics},
     {"settle", "", "Waits until background work is done", 0, 0, " ", .run = cli_settle},
 };

@@ -248,6 +248,9 @@ static int open_steps(struct local *l, char why[256])
         error = errno == ENOENT ? check_no_segments(l, why) : -errno;
         if (!error)
             error = create(l);
+    } else if (!error && remove_unfinished(l)) {
+        log_warning("meta", "cannot remove what an interrupted `sluice pool compact` has left in "
+                    "%s/%s", l->path, unfinished);
     }
     if (!error)
         error = env_open(l, directory, &env);
@@ -294,7 +297,9 @@ static void env_leave(struct meta *m)
 {
     MDB_env *env = m->env;
     rcu_assign_pointer(m->env, NULL);
-    synchronize_rcu(); /* read transactions lie within read sections */
+    synchronize_rcu(); /* read transactions lie within read sections, but for those that are counted */
+    while (atomic_load(&m->long_readers))
+        usleep(1000);
     txn_pool_empty(m);
     if (env && !m->stuck)
         mdb_env_close(env);

@@ -32,6 +32,7 @@ struct meta {
     size_t map_size;
     _Atomic uint64_t publishing; /* id of the last transaction whose changes began to go into the tables */
     _Atomic uint64_t published;  /* id of the last transaction whose changes are in the tables */
+    _Atomic unsigned long_readers; /* read transactions that are not within RCU read sections (check_sums.c) */
     struct rtable *inodes, *chunks, *names;
     struct versions *versions;   /* RCU */
     struct tree_table *trees;    /* RCU */

@@ -150,7 +150,9 @@ static uint64_t least(uint64_t a, uint64_t b)
 void usage_pool(struct local *l, struct usage_pool *out)
 {
     uint64_t meta_used;
-    seg_space(l, &out->total, &out->available);
+    *out = (struct usage_pool){0};
+    if (l->segs) /* not in a stopped pool */
+        seg_space(l, &out->total, &out->available);
     meta_space(l, &meta_used, &out->meta_free);
 }
 

@@ -6,6 +6,7 @@
 
 #include "ops_fixture.h"
 
+#include "sluice/store_check.h"
 #include "store/local/fetch.h"
 #include "store/local/meta_private.h"
 #include "store/local/meta_refs.h"
@@ -384,6 +385,20 @@ static inline int audit_run(void *arg)
     return rc;
 }
 
+static inline void audit_finding(void *arg, const struct store_finding *f)
+{
+    fprintf(stderr, "check: %s\n", f->text);
+}
+
+/* What `sluice pool check` says is the same. */
+static inline void audit_check(struct pool *p)
+{
+    struct store_check job = {.metadata = true, .findings_most = 20, .finding = audit_finding};
+    assert_int_equal(store_check_run(p->s, &job), 0);
+    assert_int_equal(job.findings, 0);
+    assert_int_equal(job.unsettled, 0);
+}
+
 /* No call is going on. */
 static inline void audit(struct pool *p)
 {
@@ -391,6 +406,7 @@ static inline void audit(struct pool *p)
     settle(p);
     assert_int_equal(worker_call(worker_at(0), audit_run, &call), 0);
     assert_int_equal(call.problems, 0);
+    audit_check(p);
 }
 
 #endif
