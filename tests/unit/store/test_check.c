@@ -625,7 +625,7 @@ static void be_busy(struct pool *p, unsigned round)
     struct store_object dir, o;
     snprintf(name, sizeof(name), "r%u", round);
     dir = made(p, &p->root, name, STORE_DIR);
-    for (unsigned i = 0; i < 8 && !atomic_load(&busy_stop); i++) {
+    for (unsigned i = 0; i < 8; i++) {
         snprintf(name, sizeof(name), "f%u", i);
         snprintf(to, sizeof(to), "t%u-%u", round, i);
         o = file(p, &dir, name, i % 2 ? 1000 : 300000);
