@@ -46,8 +46,8 @@ struct store_check {
  * -ENOMEM, or what kept it from reading. */
 int store_check_run(struct store *s, struct store_check *check);
 
-/* A pool that no server uses, to be looked at only: of its operations tree_each, named_each, pool_id, secret and close
- * work.  -EBUSY: a server has it; -ENOENT: there is no pool. */
+/* A pool that no server uses, to be looked at only: its operations are tree_each, named_each and close, no others.
+ * -EBUSY: a server has it; -ENOENT: there is no pool. */
 int store_open_stopped(const char *path, struct store **out, char why[256]);
 
 /* Rewrites a stopped pool's metadata without what is free in it.  At any moment a crash leaves the old or the new.

@@ -140,11 +140,6 @@ static const struct store_ops local_ops = {
     .close = local_close,
 };
 
-const struct store_ops *store_local_ops(void)
-{
-    return &local_ops;
-}
-
 static int step(int error, const char *what, char why[256])
 {
     if (error && !why[0])

@@ -56,9 +56,6 @@ static inline struct local *local_of(struct store *s)
 typedef uint64_t place_t;
 enum { PLACE_BITS = 20, CHUNK_BLOCKS = 64, INLINE_MAX = 1536, INODE_CUTS = 4 };
 
-/* The functions of this store. */
-const struct store_ops *store_local_ops(void);
-
 /* Times of new changes. */
 struct store_time local_now(void);
 

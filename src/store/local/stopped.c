@@ -13,6 +13,8 @@
 
 #include "sluice/store_check.h"
 #include "store/local/meta_private.h"
+#include "store/local/named.h"
+#include "store/local/ops.h"
 #include "store/local/pool.h"
 
 enum { ROOM_MORE = 1 << 20 };
@@ -32,6 +34,21 @@ static bool is_pool(const char *path, char why[256])
     return false;
 }
 
+static void close_stopped(struct store *s)
+{
+    struct local *l = local_of(s);
+    meta_close(l);
+    pool_close(l);
+    free(l);
+}
+
+static const struct store_ops stopped_ops = {
+    .name = "stopped",
+    .tree_each = tree_each,
+    .named_each = named_each,
+    .close = close_stopped,
+};
+
 static int open_stopped(struct local *l, const char *path, char why[256])
 {
     if (!is_pool(path, why))
@@ -49,7 +66,7 @@ int store_open_stopped(const char *path, struct store **out, char why[256])
     why[0] = 0;
     if (!l)
         return -ENOMEM;
-    l->store.ops = store_local_ops();
+    l->store.ops = &stopped_ops;
     l->dir_fd = l->lock_fd = -1;
     int error = open_stopped(l, path, why);
     if (error) {
