@@ -219,6 +219,35 @@ def compacting_survives_being_killed_at_any_moment(server):
         eq(nfs.read(found.fh, 0, 100).data, b"for good", "the file")
 
 
+@test
+def compacting_without_room_leaves_the_pool_as_it_was(_):
+    with tempfile.TemporaryDirectory(prefix="sluice-small-") as folder:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", folder], stderr=subprocess.DEVNULL).returncode:
+            print("# skipped: it needs a small file system, which only root can mount")
+            return
+        server = harness.Server("--cache", "32M", "--segment-size", "8M", base=folder)
+        try:
+            server.start()
+            server.create("vol")
+            with server.connect() as nfs:
+                root = nfs.mnt(b"/vol").fh
+                for i in range(1500):
+                    nfs.write(nfs.create(root, b"x%d" % i, rawrpc.GUARDED, mode=0o644).fh, 0, b"y" * 1400)
+            eq(server.stop(), None, "stopping")
+            room = os.statvfs(folder)
+            with open(os.path.join(folder, "rest"), "wb") as rest:
+                rest.write(bytes(room.f_bavail * room.f_frsize - (1 << 20)))
+            name = os.path.join(server.pool, "meta", "data.mdb")
+            before = os.stat(name)
+            check("no room" in stopped("pool", "compact", server.pool, code=1), "what it says")
+            eq((os.stat(name).st_ino, os.stat(name).st_size), (before.st_ino, before.st_size), "the metadata")
+            check(not os.path.exists(os.path.join(server.pool, "meta.new")), "meta.new is left")
+            check("all is right" in stopped("pool", "check", server.pool), "the pool")
+        finally:
+            server.close()
+            subprocess.run(["umount", folder], check=True)
+
+
 def main():
     failed = 0
     for function in TESTS:
