@@ -205,7 +205,7 @@ bool frame_kill(struct cache *c, struct part *p, struct frame *f)
     if (!atomic_compare_exchange_strong(&f->pins, &none, FRAME_DYING))
         return false;
     chain_remove(c, p, f);
-    if (f->where == IN_SMALL) {
+    if (f->where == IN_SMALL && !holding_of(c, p, f->class)->keeping) {
         uint32_t print, *ghost = ghost_of(p, atomic_load(&f->key), &print);
         *ghost = print;
     }
@@ -250,14 +250,26 @@ static struct list *list_to_evict(struct cache *c, struct part *p, struct holdin
     return list->oldest ? list : NULL;
 }
 
-/* Is somebody about to read it?  A class that keeps leaves such frames up to a third of its room. */
-static bool is_awaited(const struct holding *h, struct frame *f, unsigned step)
+/* Is somebody about to read it: was it loaded for that not long ago? */
+static bool is_awaited(struct part *p, struct frame *f)
 {
-    if (!h->keeping)
-        return atomic_load(&f->ahead) && step < EVICT_STEPS / 2;
-    if (!atomic_load(&f->ahead) && atomic_load(&f->freq) < FREQ_MOST)
-        return false;
-    return h->small_blocks < h->main_blocks / 2;
+    uint32_t age = atomic_load_explicit(&p->clock, memory_order_relaxed) - atomic_load(&f->stamp);
+    return (atomic_load(&f->ahead) || atomic_load(&f->freq) == FREQ_MOST) &&
+           age < (p->end_slab - p->first_slab) * FRAME_BLOCKS / 2;
+}
+
+/* The first of in_small that nobody waits for; they may take a third of the holding. */
+static struct frame *evict_passing(struct cache *c, struct part *p, struct holding *h, enum frame_size size)
+{
+    bool spare = h->small_blocks < h->main_blocks / 2;
+    uint32_t number = h->in_small[size].oldest;
+    for (unsigned step = 0; number && step < EVICT_STEPS; step++) {
+        struct frame *f = &c->frames[number];
+        number = f->newer;
+        if (!(spare && is_awaited(p, f)) && frame_kill(c, p, f))
+            return f;
+    }
+    return NULL;
 }
 
 /* Of what is kept: what is stale, or else what was used or came last.  That is not needed before the next round, where
@@ -271,6 +283,13 @@ static struct frame *evict_kept(struct cache *c, struct part *p, struct list *li
     for (unsigned step = 0; number && step < EVICT_STEPS; step++) {
         f = &c->frames[number];
         number = f->older;
+        if (!is_awaited(p, f) && frame_kill(c, p, f))
+            return f;
+    }
+    number = list->oldest;
+    for (unsigned step = 0; number && step < EVICT_STEPS; step++) {
+        f = &c->frames[number];
+        number = f->newer;
         if (frame_kill(c, p, f))
             return f;
     }
@@ -291,12 +310,12 @@ struct frame *evict_one(struct cache *c, struct part *p, struct holding *h, enum
             return NULL;
         if (h->keeping && list == &h->in_main[size])
             return evict_kept(c, p, list);
+        if (h->keeping && how != EVICT_ANY)
+            return evict_passing(c, p, h, size);
         struct frame *f = &c->frames[list->oldest];
         bool from_small = f->where == IN_SMALL;
         uint8_t freq = atomic_load(&f->freq);
-        if (from_small && how != EVICT_ANY && is_awaited(h, f, step)) {
-            requeue(c, p, f, IN_SMALL);
-        } else if (freq && how != EVICT_ANY && !h->keeping) {
+        if (freq && how != EVICT_ANY && !h->keeping) {
             atomic_store(&f->freq, from_small ? 0 : freq - 1);
             requeue(c, p, f, IN_MAIN);
         } else if (frame_kill(c, p, f)) {
