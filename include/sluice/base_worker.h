@@ -62,6 +62,10 @@ int ring_wait(struct ring_wait *w);                      /* the result, as io_ur
  * entries that are linked with IOSQE_IO_LINK, or fetched before an earlier one is filled in. */
 void worker_reserve(unsigned entries);
 
+/* Submits what is queued when that is `entries` or more, so that a device has work while the rest of the pass is being
+ * computed.  What was fetched from worker_sqe() must be filled in. */
+void worker_submit_from(unsigned entries);
+
 /* For registering files and buffers; own worker's thread only.  Entries come from worker_sqe(). */
 struct io_uring *worker_ring(struct worker *w);
 

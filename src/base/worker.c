@@ -218,6 +218,13 @@ void worker_reserve(unsigned entries)
     }
 }
 
+void worker_submit_from(unsigned entries)
+{
+    struct worker *w = worker_self();
+    if (io_uring_sq_ready(&w->ring) >= entries)
+        io_uring_submit(&w->ring); /* what it leaves over goes at the end of the pass */
+}
+
 struct io_uring_sqe *worker_sqe(struct ring_op *op)
 {
     struct worker *w = worker_self();

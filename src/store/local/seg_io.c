@@ -12,6 +12,7 @@ enum {
     BATCH_VECTORS = 256, /* of one merged write */
     BATCH_BLOCKS = 256,
     WRITE_TRIES = 3,
+    SUBMIT_FROM = 16, /* reads queued: the device can begin */
     QUIET_NS = 1000000000,
 };
 
@@ -181,6 +182,7 @@ static void read_submit(struct seg_read_op *op)
     else
         io_uring_prep_readv(sqe, op->seg->fd, op->iov, op->iov_count, at);
     ring_op_attach(sqe, &op->wait.op);
+    worker_submit_from(SUBMIT_FROM);
 }
 
 int seg_read_begin(struct local *l, struct seg_read_op *op, place_t place, const struct iovec *iov,
