@@ -16,7 +16,7 @@ enum {
     PART_SLABS_LEAST = 512,
     SAMPLES = 512, /* runs of FRAME_BLOCKS that are watched, for a cacheful of data */
     PART_RUN = 256, /* blocks */
-    BUCKETS_PER_SLAB = 4,
+    BUCKETS_PER_SLAB = 16, /* small frames: a chain of them is a wait for memory at each step */
     GHOSTS_PER_SLAB = 4,
     WALK_MOST = 128, /* steps in a chain that others are changing */
     TOUCH_PIECE = 2 << 20, /* a huge page */
@@ -157,8 +157,10 @@ void cache_expect(struct cache *c, const place_t *places, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
         struct part *p = part_of(c, places[i]);
-        if (places[i])
-            __builtin_prefetch((void *)bucket_of(c, p, key_of(places[i], FRAME_LARGE)));
+        if (!places[i])
+            continue;
+        __builtin_prefetch((void *)bucket_of(c, p, key_of(places[i], FRAME_LARGE)));
+        __builtin_prefetch((void *)bucket_of(c, p, key_of(places[i], FRAME_SMALL)));
     }
     for (unsigned i = 0; i < count; i++) {
         struct frame *f = places[i] ? first_frame(c, places[i], FRAME_LARGE) : NULL;
@@ -385,6 +387,7 @@ static void *toucher_main(void *arg)
     for (uint64_t at = 0; at < c->arena_bytes && !atomic_load(&c->stopping); at += TOUCH_PIECE) {
         uint64_t left = c->arena_bytes - at, start = clock_monotonic_ns(), cpu = thread_cpu_ns();
         touch_piece(c->arena + at, left < TOUCH_PIECE ? left : TOUCH_PIECE);
+        atomic_store(&c->touched, at + (left < TOUCH_PIECE ? left : TOUCH_PIECE));
         cpu = thread_cpu_ns() - cpu;
         if (clock_monotonic_ns() - start > cpu + cpu / 4)
             nanosleep(&(struct timespec){.tv_nsec = TOUCH_BACK_NS}, NULL);
@@ -509,6 +512,17 @@ void cache_close(struct local *l)
         munmap(c->arena, c->arena_bytes);
     free(c);
     l->cache = NULL;
+}
+
+uint8_t *cache_arena(struct cache *c, uint64_t *bytes)
+{
+    *bytes = c->arena_bytes;
+    return c->arena;
+}
+
+uint64_t cache_touched(struct cache *c)
+{
+    return atomic_load(&c->touched);
 }
 
 void cache_usage(struct local *l, uint64_t *total, uint64_t *used)

@@ -38,6 +38,10 @@ void cache_forget(struct cache *c, uint32_t tree);
 /* A READ has got so many blocks.  For the statistics. */
 void cache_count_read(struct cache *c, struct cache_class *class, uint64_t blocks);
 
+/* Where all frames' data lies, and how much of it from its beginning has been touched. */
+uint8_t *cache_arena(struct cache *c, uint64_t *bytes);
+uint64_t cache_touched(struct cache *c);
+
 /* How many of the blocks [place, place + want) lie valid in one frame, counted from `place` (0: a miss).  The frame is
  * pinned then.  `want` must not cross a frame boundary.  Counts as a use by the class. */
 unsigned cache_find(struct cache *c, struct cache_class *class, place_t place, unsigned want, struct frame **out);

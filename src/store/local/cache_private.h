@@ -119,6 +119,7 @@ struct cache {
     _Alignas(64) _Atomic int64_t ahead_blocks;
     pthread_t toucher;
     bool touching;
+    _Atomic uint64_t touched; /* bytes */
     atomic_bool stopping;
     struct {
         _Alignas(64) struct scratch *first;

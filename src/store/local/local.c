@@ -7,6 +7,7 @@
 #include "store/local/cache.h"
 #include "store/local/data.h"
 #include "store/local/diff.h"
+#include "store/local/fixed.h"
 #include "store/local/named.h"
 #include "store/local/ops.h"
 #include "store/local/pool.h"
@@ -83,6 +84,7 @@ static void local_close(struct store *s)
         reaper_stop(l);
     writer_stop(l);
     readahead_close(l);
+    fixed_close(l);
     if (l->cache)
         cache_close(l);
     seg_close(l);
@@ -161,6 +163,9 @@ static int open_steps(struct local *l, char why[256])
     error = cache_open(l, why);
     if (error)
         return step(error, "making the cache", why);
+    error = fixed_open(l);
+    if (error)
+        return step(error, "registering the cache", why);
     error = readahead_open(l);
     if (error)
         return step(error, "starting read-ahead", why);

@@ -25,6 +25,7 @@ struct seg_store;
 struct cache;
 struct reaper;
 struct readahead;
+struct fixed;
 struct rtable;
 
 struct local {
@@ -42,6 +43,7 @@ struct local {
     struct readahead *readahead;
     atomic_uint watchers;               /* watch.h */
     _Atomic uint64_t *_Atomic watched;
+    struct fixed *fixed;
     atomic_bool frozen; /* no changes: SL_EFROZEN; set by the writer, cleared by its probe */
     atomic_bool stopping;
 };

@@ -31,6 +31,7 @@ struct seg_read_op {
     place_t place;
     const struct iovec *iov;
     unsigned iov_count, blocks;
+    int fixed; /* the registered buffer that holds it all in one piece, or -1 */
 };
 int seg_read_begin(struct local *l, struct seg_read_op *op, place_t place, const struct iovec *iov,
                    unsigned iov_count, unsigned blocks);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "store/local/fixed.h"
 #include "store/local/seg_private.h"
 
 enum {
@@ -177,12 +178,27 @@ static void read_submit(struct seg_read_op *op)
 {
     struct io_uring_sqe *sqe = ring_wait_sqe(&op->wait);
     uint64_t at = (uint64_t)place_block(op->place) * SEG_BLOCK;
-    if (op->iov_count == 1)
+    if (op->fixed >= 0)
+        io_uring_prep_read_fixed(sqe, op->seg->fd, op->iov[0].iov_base, op->blocks * SEG_BLOCK, at,
+                                 op->fixed);
+    else if (op->iov_count == 1)
         io_uring_prep_read(sqe, op->seg->fd, op->iov[0].iov_base, (unsigned)op->iov[0].iov_len, at);
     else
         io_uring_prep_readv(sqe, op->seg->fd, op->iov, op->iov_count, at);
     ring_op_attach(sqe, &op->wait.op);
     worker_submit_from(SUBMIT_FROM);
+}
+
+/* Frames of neighbouring places often are neighbours in the arena too: then they are one buffer. */
+static int fixed_of(struct local *l, const struct iovec *iov, unsigned iov_count)
+{
+    const uint8_t *first = iov[0].iov_base, *end = first;
+    for (unsigned i = 0; i < iov_count; i++) {
+        if (iov[i].iov_base != end)
+            return -1;
+        end += iov[i].iov_len;
+    }
+    return fixed_index(l, first, (size_t)(end - first));
 }
 
 int seg_read_begin(struct local *l, struct seg_read_op *op, place_t place, const struct iovec *iov,
@@ -193,6 +209,7 @@ int seg_read_begin(struct local *l, struct seg_read_op *op, place_t place, const
     op->seg = seg_get(l->segs, place_segment(place));
     if (!op->seg)
         return -ENOENT;
+    op->fixed = fixed_of(l, iov, iov_count);
     read_submit(op);
     metric_add(METRIC_read_disk_ops, 1);
     metric_add(METRIC_read_disk_bytes, (uint64_t)blocks * SEG_BLOCK);

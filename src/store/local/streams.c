@@ -35,7 +35,7 @@ struct candidate {
 
 struct shard {
     _Alignas(64) int spin;
-    uint32_t clock;
+    uint32_t clock, next;
     struct stream streams[STREAMS];
     struct candidate candidates[CANDIDATES];
 };
@@ -159,16 +159,15 @@ static struct candidate *find_candidate(struct shard *shard, const struct stream
     return best;
 }
 
-static struct candidate *new_candidate(struct shard *shard, const struct stream_read *r)
+/* In turn, but not in place of one that has just been gone on from. */
+static void new_candidate(struct shard *shard, const struct stream_read *r)
 {
-    struct candidate *oldest = shard->candidates;
-    for (struct candidate *c = shard->candidates; c < shard->candidates + CANDIDATES; c++) {
-        if (shard->clock - c->used > shard->clock - oldest->used)
-            oldest = c;
-    }
-    *oldest = (struct candidate){
+    struct candidate *c;
+    do
+        c = &shard->candidates[shard->next++ % CANDIDATES];
+    while (shard->clock - c->used < CANDIDATES / 2 && c->points);
+    *c = (struct candidate){
         .ino = r->ino, .tree = r->tree, .start = r->offset, .end = r->end, .used = shard->clock};
-    return oldest;
 }
 
 /* True: it is a stream now, and no candidate any more. */
@@ -188,7 +187,7 @@ static bool consider(struct shard *shard, const struct stream_read *r)
     c->points += (unsigned)points;
     if (c->points < POINTS)
         return false;
-    *c = (struct candidate){.used = shard->clock - CANDIDATES};
+    *c = (struct candidate){0};
     return true;
 }
 
