@@ -136,6 +136,50 @@ def random_reads_load_only_what_they_ask_for(t):
     eq(counts["read_disk_bytes"] - counts["readahead_bytes"], len(places) * 4096, "read_disk_bytes")
 
 
+def small_files(t, count=400):
+    data = {b"f%03d" % n: content(100 + n, 20000) for n in range(count)}
+    for name, what in data.items():
+        t.file(name, what)
+    return data
+
+
+def read_all(t, data, names):
+    for name in names:
+        fh = t.nfs.lookup(t.dir, name).fh
+        same(t.nfs, fh, data[name], 0, MIB)
+
+
+@test
+def small_files_in_the_order_of_the_listing(t):
+    data = small_files(t)
+    cold = Cold(t)
+    read_all(t, data, [entry.name for entry in t.nfs.listing(t.dir) if entry.name in data])
+    counts = cold.counts()
+    used(counts, len(data) * 20480 * 9 // 10, len(data) * 20480)
+    eq(counts["read_disk_bytes"], len(data) * 20480, "read_disk_bytes")
+
+
+@test
+def small_files_in_the_order_of_their_names(t):
+    data = small_files(t)
+    cold = Cold(t)
+    read_all(t, data, sorted(data))
+    counts = cold.counts()
+    used(counts, len(data) * 20480 * 9 // 10, len(data) * 20480)
+    check(counts["read_disk_ops"] < len(data) / 2, f"neighbours are read together: {counts['read_disk_ops']} reads")
+
+
+@test
+def small_files_in_no_order(t):
+    data = small_files(t)
+    cold = Cold(t)
+    names = sorted(data)
+    random.Random(8).shuffle(names)
+    read_all(t, data, names[:200])
+    counts = cold.counts()
+    check(counts["readahead_bytes"] <= 40 * 20480, f"loaded ahead: {counts['readahead_bytes']}")
+
+
 @test
 def what_was_loaded_for_nobody_is_counted_when_it_goes(t):
     data = content(7)

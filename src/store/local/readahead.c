@@ -5,6 +5,7 @@
 #include "store/local/cache.h"
 #include "store/local/chunk_map.h"
 #include "store/local/fetch.h"
+#include "store/local/readahead_files.h"
 #include "store/local/streams.h"
 
 enum {
@@ -15,6 +16,7 @@ enum {
 
 struct readahead {
     struct streams *streams;
+    struct siblings *siblings;
     uint64_t most; /* bytes */
     _Atomic uint64_t in_flight;
     _Atomic unsigned jobs;
@@ -35,8 +37,9 @@ int readahead_open(struct local *l)
     cache_usage(l, &total, &used);
     r->most = total / CACHE_PART;
     r->streams = streams_new();
+    r->siblings = siblings_new();
     l->readahead = r;
-    return r->streams ? 0 : -ENOMEM;
+    return r->streams && r->siblings ? 0 : -ENOMEM;
 }
 
 void readahead_close(struct local *l)
@@ -47,6 +50,7 @@ void readahead_close(struct local *l)
     while (atomic_load(&r->jobs))
         nanosleep(&(struct timespec){.tv_nsec = CLOSE_POLL_NS}, NULL);
     streams_free(r->streams);
+    siblings_free(r->siblings);
     free(r);
     l->readahead = NULL;
 }
@@ -129,9 +133,71 @@ static void start(struct local *l, const struct store_object *o, uint64_t from, 
     }
 }
 
+/* ---- directories of small files ---- */
+
+struct files_job {
+    struct local *local;
+    struct siblings_plan plan;
+    uint64_t bytes;
+};
+
+static void files_run(void *arg)
+{
+    struct files_job job = *(struct files_job *)arg;
+    struct readahead *r = job.local->readahead;
+    free(arg);
+    coro_yield();
+    readahead_files(job.local, r->siblings, &job.plan, job.bytes);
+    atomic_fetch_sub(&r->in_flight, job.bytes);
+    atomic_fetch_sub(&r->jobs, 1);
+}
+
+static void start_files(struct local *l, const struct siblings_plan *plan)
+{
+    struct readahead *r = l->readahead;
+    struct files_job *job = malloc(sizeof(*job));
+    if (!job) {
+        siblings_loaded(r->siblings, plan, plan->after, 0);
+        return;
+    }
+    *job = (struct files_job){.local = l, .plan = *plan, .bytes = room(l)};
+    uint64_t bytes = job->bytes;
+    atomic_fetch_add(&r->in_flight, bytes);
+    atomic_fetch_add(&r->jobs, 1);
+    if (coro_start(files_run, job)) {
+        siblings_loaded(r->siblings, plan, plan->after, 0);
+        atomic_fetch_sub(&r->in_flight, bytes);
+        atomic_fetch_sub(&r->jobs, 1);
+        free(job);
+    }
+}
+
+/* A whole file.  Candidates are asked for in coroutines only, where something was missing: looking into the directory
+ * may have to wait. */
+static void note_file(struct local *l, const struct store_object *o, const struct inode *inode)
+{
+    struct siblings *t = l->readahead->siblings;
+    const struct sibling s = {
+        .dir = inode->parent, .position = inode->position, .ino = o->ino, .tree = o->tree};
+    struct siblings_plan plan;
+    uint64_t before;
+    bool load, known = siblings_advance(t, &s, &plan, &load);
+    if (!known && coro_self()) {
+        enum siblings_answer answer = siblings_candidate(t, &s, &before, &plan);
+        load = answer == SIBLINGS_LOAD || (answer == SIBLINGS_ASK && readahead_is_next(l, &s, before) &&
+                                           siblings_follow(t, &s, before, &plan));
+    }
+    if (load)
+        start_files(l, &plan);
+}
+
 void readahead_note(struct local *l, const struct store_object *o, const struct inode *inode, uint64_t offset,
                     uint64_t end)
 {
+    if (offset == 0 && end == inode->size) {
+        note_file(l, o, inode);
+        return;
+    }
     struct stream_read read = {
         .ino = o->ino,
         .tree = o->tree,
