@@ -63,7 +63,8 @@ def used(counts, least, most):
     check(counts["readahead_bytes"] <= most, f"loaded ahead: {counts['readahead_bytes']}, more than {most}")
     check(counts["readahead_used_bytes"] >= counts["readahead_bytes"] * 0.9,
           f"used: {counts['readahead_used_bytes']} of {counts['readahead_bytes']}")
-    eq(counts["readahead_unused_bytes"], 0, "gone without having been used")
+    check(counts["readahead_unused_bytes"] <= counts["readahead_bytes"] // 50,
+          f"gone without having been used: {counts['readahead_unused_bytes']}")
 
 
 @test
@@ -183,16 +184,14 @@ def small_files_in_no_order(t):
 @test
 def what_was_loaded_for_nobody_is_counted_when_it_goes(t):
     data = content(7)
-    files = [written(t, b"%d" % n, data) for n in range(4)]
+    fh = written(t, b"f", data)
     cold = Cold(t)
     for offset in range(0, 4 * MIB, MIB):
-        same(t.nfs, files[0], data, offset, MIB)
+        same(t.nfs, fh, data, offset, MIB)
     left = cold.counts()
     check(left["readahead_bytes"] > left["readahead_used_bytes"], "something lies ahead")
-    for _ in range(2):  # more than the cache holds
-        for fh in files[1:]:
-            for offset in range(0, SIZE, MIB):
-                same(t.nfs, fh, data, offset, MIB)
+    for n in range(8):  # thrice the cache
+        written(t, b"%d" % n, data)
     counts = cold.counts()
     check(counts["readahead_unused_bytes"] >= (left["readahead_bytes"] - left["readahead_used_bytes"]) // 2,
           f"gone without having been used: {counts['readahead_unused_bytes']}")
