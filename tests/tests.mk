@@ -22,6 +22,7 @@ check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad in
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		tests/nfs/test_hot_path.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
 		'tests/nfs/test_random_versions.py --operations 5000 --seed $(SEED)' \
+		tests/nfs/test_snapshots.py 'tests/nfs/test_diff.py --seed $(SEED)' \
 		'tests/nfs/test_prefix.py --snapshots 200 --seed $(SEED)' \
 		'tests/nfs/test_big_directory.py --files 20000' tests/nfs/test_bench_load.py tests/nfs/test_readahead.py \
 		tests/nfs/test_cache_policy.py
@@ -40,7 +41,7 @@ check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with AS
 	@$(MAKE) --no-print-directory SAN=address all
 	@tests/run SLUICE_BUILD=build-address BUILD=build-address LIBNFS_OPS=$(abspath $(LIBNFS_OPS)) PYTHONDONTWRITEBYTECODE=1 \
 		tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
-		tests/nfs/test_libnfs.py tests/nfs/test_readahead.py \
+		tests/nfs/test_libnfs.py tests/nfs/test_readahead.py tests/nfs/test_snapshots.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)' \
 		'tests/nfs/test_random_versions.py --operations 1500 --seed $(SEED)'
