@@ -170,9 +170,10 @@ static void chain_remove(struct cache *c, struct part *p, struct frame *f)
     atomic_store_explicit(link, atomic_load(&f->chain), memory_order_release);
 }
 
-static uint32_t *ghost_of(struct part *p, uint64_t key, uint32_t *print)
+/* Of the place and its class: that another class has used it before says nothing of this one. */
+static uint32_t *ghost_of(struct part *p, uint64_t key, uint16_t class, uint32_t *print)
 {
-    uint64_t hash = mix(key ^ UINT64_C(0xa5a5a5a5));
+    uint64_t hash = mix(key ^ (uint64_t)(class + 1) << 40);
     *print = (uint32_t)hash | 1;
     return &p->ghosts[(hash >> 32) & p->ghost_mask];
 }
@@ -188,9 +189,9 @@ static void forget_ahead(struct cache *c, struct frame *f)
     metric_add(METRIC_readahead_unused_bytes, (uint64_t)blocks * STORE_BLOCK);
 }
 
-bool ghost_take(struct part *p, uint64_t key)
+bool ghost_take(struct part *p, uint64_t key, uint16_t class)
 {
-    uint32_t print, *ghost = ghost_of(p, key, &print);
+    uint32_t print, *ghost = ghost_of(p, key, class, &print);
     if (*ghost != print)
         return false;
     *ghost = 0;
@@ -206,7 +207,7 @@ bool frame_kill(struct cache *c, struct part *p, struct frame *f)
         return false;
     chain_remove(c, p, f);
     if (f->where == IN_SMALL && !holding_of(c, p, f->class)->keeping) {
-        uint32_t print, *ghost = ghost_of(p, atomic_load(&f->key), &print);
+        uint32_t print, *ghost = ghost_of(p, atomic_load(&f->key), f->class, &print);
         *ghost = print;
     }
     atomic_store(&f->key, 0);

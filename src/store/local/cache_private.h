@@ -212,7 +212,7 @@ void frame_enter(struct cache *c, struct part *p, struct frame *f, enum where wh
 void frame_leave(struct cache *c, struct part *p, struct frame *f);
 void chain_insert(struct cache *c, struct part *p, struct frame *f, uint64_t key);
 /* Was it evicted lately?  Forgets that. */
-bool ghost_take(struct part *p, uint64_t key);
+bool ghost_take(struct part *p, uint64_t key, uint16_t class);
 /* Takes the frame out of everything.  False: somebody reads it. */
 bool frame_kill(struct cache *c, struct part *p, struct frame *f);
 /* How many blocks of the holding may be in_small. */

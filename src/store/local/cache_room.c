@@ -296,7 +296,7 @@ static struct frame *find_room(struct cache *c, struct part *p, struct cache_cla
 struct frame *cache_insert(struct cache *c, struct part *p, struct cache_class *class, uint64_t key,
                            enum frame_size size)
 {
-    enum where where = ghost_take(p, key) ? IN_MAIN : IN_SMALL;
+    enum where where = ghost_take(p, key, class_number(c, class)) ? IN_MAIN : IN_SMALL;
     struct frame *f = find_room(c, p, class, size, &where);
     if (!f)
         return NULL;
