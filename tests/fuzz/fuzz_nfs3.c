@@ -254,8 +254,15 @@ static const uint8_t *fake_secret(struct store *s)
     return secret;
 }
 
+static int fake_changed(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when)
+{
+    *change = 1;
+    *when = (struct store_time){2, 3};
+    return 0;
+}
+
 static const struct store_ops ops = {
-    .name = "fake", .root = fake_root, .getattr = fake_getattr, .setattr = fake_setattr, .lookup = fake_lookup,
+    .name = "fake", .snapshots_changed = fake_changed, .root = fake_root, .getattr = fake_getattr, .setattr = fake_setattr, .lookup = fake_lookup,
     .access = fake_access, .readlink = fake_readlink, .read = fake_read, .write = fake_write, .make = fake_make,
     .remove = fake_remove, .rmdir = fake_remove, .rename = fake_rename, .link = fake_link,
     .readdir = fake_readdir, .usage = fake_usage, .commit = fake_commit, .write_verifier = fake_verifier,
@@ -293,6 +300,26 @@ int volume_each(int (*each)(void *arg, const struct volume_info *info), void *ar
     for (uint32_t i = 0; i < 3 && !error; i++)
         error = each(arg, &(struct volume_info){.tree = TREE + i, .config = &configs[i]});
     return error;
+}
+
+/* The second tree is the one snapshot of the first. */
+int volume_snapshot_of(uint32_t tree, uint32_t *volume, char name[VOLUME_NAME_MAX + 1])
+{
+    *volume = TREE;
+    return tree == TREE + 1 ? 0 : -ESTALE;
+}
+
+int volume_snapshot_by_name(uint32_t volume, const char *name, size_t length, uint32_t *tree)
+{
+    touch(name, length);
+    *tree = TREE + 1;
+    return volume == TREE && length ? 0 : -ENOENT;
+}
+
+int volume_each_snapshot(uint32_t volume, uint32_t after, volume_snapshot_fn *each, void *arg)
+{
+    struct volume_snapshot one = {.tree = TREE + 1, .volume = TREE, .number = 1, .name = "one", .by = "admin"};
+    return volume == TREE && after < one.tree ? each(arg, &one) : 0;
 }
 
 void volume_rules_format(const struct volume_rule *rules, uint32_t count, char *to, size_t room)
@@ -349,6 +376,7 @@ static void fill_handles(uint8_t *args, size_t length)
         if (args[at] < 0xf0 || args[at] > 0xf3 || args[at + 1] || args[at + 2] || args[at + 3] != NFS_HANDLE_SIZE)
             continue;
         struct store_object object = {.tree = TREE + (args[at] & 3u), .generation = 1, .ino = args[at + 4]};
+        object.ino |= (uint64_t)(args[at + 5] % 3) << 62; /* a synthetic directory */
         args[at] = 0;
         handle_encode(&object, args + at + 4);
         at += NFS_HANDLE_SIZE;

@@ -19,7 +19,17 @@ ARGUMENTS = {
     "FSINFO": FH, "PATHCONF": FH, "COMMIT": FH + u64(0) + u32(0), "MNT": opaque(b"/vol/a//b"), "UMNT": opaque(b"/vol"),
 }
 
+LIST, PAST = (bytes((0xf0 + kind - 1, 0, 0, 32, 1, kind)) + bytes(30) for kind in (1, 2))  # .snapshot and .snapshot/NAME
+VIEWS = {"GETATTR": b"", "LOOKUP": opaque(b"one"), "ACCESS": u32(63), "READDIR": u64(0) * 2 + u32(4096),
+         "READDIRPLUS": u64(0) * 2 + u32(4096) + u32(65536), "MKDIR": opaque(b"x") + ALL, "FSSTAT": b""}
+
 folder = sys.argv[1]
+for number, name in enumerate(PROCEDURES):
+    for view, fh in (("list", LIST), ("past", PAST)):
+        if name in VIEWS:
+            args = fh + VIEWS[name]
+            with open(os.path.join(folder, f"seed-{view}-{name}"), "wb") as seed:
+                seed.write(bytes((number, 0)) + len(args).to_bytes(2, "big") + args)
 for mount, names in ((0, PROCEDURES), (32, MOUNT_PROCEDURES)):
     for number, name in enumerate(names):
         args = ARGUMENTS.get(name, b"")
