@@ -28,6 +28,7 @@ import ram  # noqa: E402
 import reap  # noqa: E402
 import servers  # noqa: E402
 import stream  # noqa: E402
+import versions  # noqa: E402
 import workers  # noqa: E402
 import writing  # noqa: E402
 
@@ -45,6 +46,7 @@ PARTS = {
     "checkpoint": (checkpoint.checkpoint, True),
     "beside": (beside.beside, True),
     "curve": (curve.curve, False),
+    "versions": (versions.versions, False),
     "reap": (reap.reap, False),
     "memory": (memory.memory, False),
 }
