@@ -99,7 +99,7 @@ def differences(bench, control, server, files, changes=1000):
         answer, _events = control("diff", name="many@a", to="many@b")
         times.append((time.perf_counter() - start) * 1e3)
         found = answer["created"]
-    bench.say(f"\n  diff of two snapshots of {files:,} files with {changes} changes: "
+    bench.note(f"diff of two snapshots of {files:,} files with {changes} changes: "
               f"{statistics.median(times):.1f} ms, {found} created told")
     bench.goal(f"diff with {changes} changes: ms", statistics.median(times), 100, most=True)
     if found != changes:
@@ -131,7 +131,7 @@ def many_snapshots(bench, server, control, count):
     table = m.Table(bench, "With many snapshots of the volume", ("next, ms", "CPU us/READ"))
     for name, title in (("ten", "10 snapshots"), ("thousands", f"{count:,} snapshots")):
         table.row(title, f"{line[name]['next_ms']:.2f}", f"{line[name]['cpu_us']:.3f}")
-    bench.say(f"  {count:,} were taken in {made:.1f} s; listing them takes {listed:.0f} ms")
+    bench.note(f"{count:,} snapshots were taken in {made:.1f} s; listing them takes {listed:.0f} ms")
     ten, thousands = line["ten"], line["thousands"]
     bench.goal(f"READ's CPU with {count:,} snapshots, of that with 10", thousands["cpu_us"] / ten["cpu_us"], 1.1, most=True)
     bench.goal(f"the next snapshot with {count:,}, of that with 10", thousands["next_ms"] / ten["next_ms"], 1.1, most=True)
@@ -174,7 +174,7 @@ def hot_directory(bench, server, control, clones):
     control.close()
     after = [cold_lookups(server, names) for _ in range(3)]
     (was, listing_was, _), (now, listing_now, _) = min(before), min(after)
-    bench.say(f"\n  cold LOOKUP in a root of 500 files: {was:.0f} us; after {clones:,} clones each made a file in it: "
+    bench.note(f"cold LOOKUP in a root of 500 files: {was:.0f} us; after {clones:,} clones each made a file in it: "
               f"{now:.0f} us; listing it: {listing_was:.1f} and {listing_now:.1f} ms")
     bench.goal(f"cold LOOKUP after {clones:,} changed clones, of that before", now / was, 1.25, most=True)
     return {"before_us": was, "after_us": now, "listing_before_ms": listing_was, "listing_after_ms": listing_now}
@@ -217,7 +217,7 @@ def shared_data(bench, server, control, clones, size):
         rates["all"].append(at_once(server, [f"/data.{n}" for n in range(clones)], size))
     after = used()
     one, every = statistics.median(rates["one"]), statistics.median(rates["all"])
-    bench.say(f"\n  {clones} reads of one volume of {size} MiB: {one:,.0f} MB/s; of {clones} clones of it: {every:,.0f} MB/s; "
+    bench.note(f"{clones} reads of one volume of {size} MiB: {one:,.0f} MB/s; of {clones} clones of it: {every:,.0f} MB/s; "
               f"the cache grew by {(after - before) / 2**20:.0f} MiB")
     bench.goal("clones read at once: of one volume's rate", every / one, 0.9)
     bench.goal("clones read at once: MiB more in the cache", (after - before) / 2**20, 32, most=True)
@@ -239,7 +239,7 @@ def rotation(bench, server, control, hours, kept=6):
             took.append((time.perf_counter() - start) * 1e3)
     edge = max(5, len(took) // 10)
     first, last = statistics.median(took[:edge]), statistics.median(took[-edge:])
-    bench.say(f"\n  rotating {kept} snapshots for {hours} hours: dropping the oldest takes {first:.1f} ms at the start, "
+    bench.note(f"rotating {kept} snapshots for {hours} hours: dropping the oldest takes {first:.1f} ms at the start, "
               f"{last:.1f} ms at the end (until the background is done)")
     bench.goal("dropping the oldest at the end, of the start", last / first, 1.3, most=True)
     return {"first_ms": first, "last_ms": last}
@@ -267,7 +267,7 @@ def dropping(bench, server, control, files, file_kib):
     back = full - data_bytes(server)
     alone += [server.load("read-rand", **reading)["ops_per_s"] for _ in range(2)]
     kept = statistics.median(beside) / statistics.median(alone)
-    bench.say(f"\n  dropping {files:,} changed files, {files * file_kib / 2**20:.1f} GiB: reads go on at {kept:.2f} of their rate; "
+    bench.note(f"dropping {files:,} changed files, {files * file_kib / 2**20:.1f} GiB: reads go on at {kept:.2f} of their rate; "
               f"{back / 2**30:.1f} GiB came back on disk")
     bench.goal("reads while a version is dropped: of their rate", kept, 0.9)
     bench.goal("space back on disk: of what it held", back / (files * file_kib * 1024), 0.9)

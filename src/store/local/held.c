@@ -133,33 +133,16 @@ static uint64_t touched_of(struct held *h, uint64_t version)
     return record.touched;
 }
 
-/* The only child; *several: there are more, which hold what they share. */
-static uint64_t only_child(struct held *h, bool *several)
-{
-    const struct versions *vs = txn_versions(h->walk.t);
-    uint64_t child = 0;
-    *several = false;
-    for (uint64_t v = versions_next(vs, h->version); v; v = versions_next(vs, v)) {
-        if (versions_parent(vs, v) != h->version)
-            continue;
-        *several = child != 0;
-        if (*several)
-            break;
-        child = v;
-    }
-    return child;
-}
-
 int held_bytes(struct store *s, uint32_t snapshot, uint64_t *bytes)
 {
     struct held h = {0};
-    bool several;
+    bool several = false;
     int error = walk_begin(&h.walk, local_of(s));
     *bytes = 0;
     if (error)
         return error;
     error = tree_version(h.walk.t, snapshot, &h.version);
-    h.child = error ? 0 : only_child(&h, &several);
+    h.child = error ? 0 : versions_only_child(txn_versions(h.walk.t), h.version, &several);
     if (!error && !several) {
         bool from_child = h.child && touched_of(&h, h.child) < touched_of(&h, h.version);
         error = from_child ? walk_touched(&h.walk, h.child, hidden_by, &h)

@@ -200,6 +200,22 @@ uint64_t versions_next(const struct versions *vs, uint64_t after)
     return at < vs->count ? vs->nodes[at].version : 0;
 }
 
+uint64_t versions_only_child(const struct versions *vs, uint64_t version, bool *several)
+{
+    uint32_t parent = find(vs, version);
+    uint64_t child = 0;
+    *several = false;
+    for (uint32_t i = parent == NONE ? vs->count : parent + 1; i < vs->count; i++) {
+        if (vs->nodes[i].parent != parent)
+            continue;
+        *several = child != 0;
+        if (*several)
+            return 0;
+        child = vs->nodes[i].version;
+    }
+    return child;
+}
+
 static int gather_children(struct versions *vs)
 {
     uint32_t *from = calloc(vs->count + (size_t)2, sizeof(*from));

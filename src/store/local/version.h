@@ -43,6 +43,9 @@ uint64_t versions_below(const struct versions *vs, uint64_t v, uint64_t limit);
 /* The least version that is greater than `after`; 0: none. */
 uint64_t versions_next(const struct versions *vs, uint64_t after);
 
+/* The one child of a version; 0: it has none, or several (*several).  Any reader; looks at all nodes after it. */
+uint64_t versions_only_child(const struct versions *vs, uint64_t version, bool *several);
+
 /* The children of a version, ascending: valid until the next change.  For one thread at a time, the writer: the first
  * call after a change goes through all versions.  Returns how many, or -ENOMEM. */
 long versions_children(struct versions *vs, uint64_t version, const uint64_t **children);

@@ -96,6 +96,9 @@ static void compare_children(const struct model *m, struct versions *vs)
             continue;
         const uint64_t *children;
         long count = versions_children(vs, v, &children), seen = 0;
+        bool several;
+        assert_int_equal(versions_only_child(vs, v, &several), count == 1 ? children[0] : 0);
+        assert_int_equal(several, count > 1);
         for (uint64_t c = 1; c <= m->last; c++)
             if (m->there[c] && m->parent[c] == v)
                 assert_true(seen < count && children[seen++] == c);
