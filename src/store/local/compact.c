@@ -110,6 +110,7 @@ static int remove_empty(struct local *l)
         remove_more(st);
         return 1;
     }
+    seg_close_dead(st);
     struct removal removal = {.m.apply = apply_removal, .seg = find_empty(st)};
     if (!removal.seg)
         return 0;

@@ -150,6 +150,8 @@ bool sweep_has_moved(const struct sweep *s); /* something, so far */
 void sweep_free(struct sweep *s);
 
 /* seg_space.c */
+/* Closes the open segment when all that was written to it is dead, and that is a good part of it: then it can go. */
+void seg_close_dead(struct seg_store *st);
 int seg_space_open(struct seg_store *st);
 void seg_space_close(struct seg_store *st);
 

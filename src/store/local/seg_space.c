@@ -16,6 +16,7 @@ enum {
     STEP_BLOCKS_LEAST = 16,
     STEP_BLOCKS_MOST = 16384,
     WHOLE_FACTOR = 8, /* a segment is allocated as a whole while so many would fit */
+    DEAD_PART = 16,   /* of a segment */
     MEASURE_NS = 50000000,
     FULL_NS = 50000000, /* a full disk is not asked again sooner */
 };
@@ -388,6 +389,17 @@ static void close_open(struct seg_store *st)
 void seg_retire_open(struct local *l)
 {
     close_open(l->segs); /* the next start gives back what lies past its tail */
+}
+
+void seg_close_dead(struct seg_store *st)
+{
+    pthread_mutex_lock(&st->lock);
+    const struct seg *seg = st->open;
+    bool dead = seg && !atomic_load(&seg->live) && !atomic_load(&seg->pending) &&
+                atomic_load(&seg->tail) >= seg->capacity / DEAD_PART;
+    pthread_mutex_unlock(&st->lock);
+    if (dead)
+        close_open(st);
 }
 
 /* ---- opening ---- */
