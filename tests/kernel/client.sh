@@ -8,7 +8,7 @@ TREE=/mnt/host/tree REPO=/mnt/host/repo
 mkdir -p $a $b $sub /h/mnt/host
 mount -t hostfs -o "$HOST" none /h/mnt/host || exit 1
 passed=0
-fail() { echo "not ok kernel client, $MODE: $1"; exit 1; }
+fail() { : >/h/tmp/stop; echo "not ok kernel client, $MODE: $1"; exit 1; }
 ok() { echo "ok kernel client, $MODE: $1 ($(cut -d. -f1 /proc/uptime) s)"; passed=$((passed + 1)); }
 # host programs, as the user under test; a and b are /mnt/a and /mnt/b there
 as() {
@@ -102,4 +102,79 @@ mnt "//$MODE/x//y/" $sub
 [ "$(cat $sub/z)" = deep ] || fail "read below a mounted subdirectory"
 umount $sub; as "rm -r /mnt/a/x"; umount $a
 ok "a mounted subdirectory"
+
+# ---- snapshots and clones ----
+asked=0
+# `sluice` on the server's machine
+admin() {
+    asked=$((asked + 1))
+    echo "$@" >/h/mnt/host/asking && mv /h/mnt/host/asking /h/mnt/host/ask.$asked
+    n=0
+    while [ ! -e /h/mnt/host/done.$asked ]; do
+        n=$((n + 1))
+        [ $n -lt 600 ] || fail "sluice $*: no answer"
+        sleep .05
+    done
+    [ "$(cat /h/mnt/host/done.$asked)" = 0 ] || { cat /h/mnt/host/said; fail "sluice $*"; }
+}
+same() { as "diff -r $1 $2" >/tmp/diff 2>&1 || { head -5 /tmp/diff; fail "$3"; }; }
+refused() { as "$1" 2>/tmp/why && fail "$1 in a snapshot"; grep -q 'Read-only file system' /tmp/why || { cat /tmp/why; fail "not EROFS: $1"; }; }
+mnt /$MODE $a
+as 'mkdir -p /mnt/a/s/deep /tmp/copy && cd /mnt/a/s && for i in $(seq 200); do echo "file $i" >f$i; done &&
+    head -c 3000000 /dev/urandom >deep/big && sync && cp -a /mnt/a/s /tmp/copy/s' || fail "a tree to keep"
+admin snapshot create $MODE@one
+as 'cd /mnt/a/s && for i in $(seq 100); do echo changed >>f$i; mv f$i g$i; done && rm f15*; mkdir new && echo x >new/y &&
+    dd if=/dev/zero of=deep/big bs=1000 seek=500 count=7 conv=notrunc 2>/dev/null' || fail "change the live tree"
+mnt /$MODE@one $b ,ro
+same /tmp/copy/s /mnt/b/s "a mounted snapshot differs"
+refused 'echo x >/mnt/b/s/f1'
+umount $b
+mnt /$MODE@one $b # rw: the server has to refuse (opening for writing fails by ACCESS already, with EACCES)
+as 'echo x >/mnt/b/s/f1' 2>/dev/null && fail "a file of a snapshot was written"
+for change in 'rm -f /mnt/b/s/f1' 'mkdir /mnt/b/s/d' 'mv -f /mnt/b/s/f1 /mnt/b/s/f0' 'chmod 600 /mnt/b/s/f1'; do
+    refused "$change"
+done
+umount $b
+ok "a snapshot is mounted, is as it was, and is not written"
+as 'cd /mnt/a/s && i=0; while [ ! -e /tmp/stop ]; do i=$((i + 1)); echo $i >live; mv live live2; done' &
+same /tmp/copy/s /mnt/a/.snapshot/one/s "a tree read through .snapshot differs"
+as 'cmp /tmp/copy/s/deep/big /mnt/a/s/deep/.snapshot/one/big' || fail ".snapshot of a directory below"
+: >/h/tmp/stop; wait; rm /h/tmp/stop
+as 'cp /mnt/a/.snapshot/one/s/f1 /mnt/a/s/f1 && cmp /tmp/copy/s/f1 /mnt/a/s/f1' || fail "cp out of .snapshot"
+refused 'rm -f /mnt/a/.snapshot/one/s/f1'
+ok "files are read and brought back through .snapshot"
+admin clone create $MODE@one $MODE.clone --writable
+mnt /$MODE.clone $b
+same /tmp/copy/s /mnt/b/s "a clone differs"
+as 'echo mine >/mnt/b/s/mine && echo more >>/mnt/b/s/f1 && rm /mnt/b/s/f2 && cmp /tmp/copy/s/f1 /mnt/a/.snapshot/one/s/f1' ||
+    fail "writing to a clone"
+umount $b
+ok "a clone is mounted and written"
+i=2
+while [ $i -le 100 ]; do
+    admin snapshot create $MODE@s$i
+    i=$((i + 1))
+done
+admin volume set $MODE show-snapshots=yes
+again
+each=$(as 'find /mnt/a -path /mnt/a/.snapshot -prune -o -print | wc -l')
+as 'find /mnt/a/.snapshot | wc -l' >/tmp/found || fail "find in .snapshot"
+one=$(as 'find /mnt/a/.snapshot/one | wc -l')
+[ "$(cat /tmp/found)" = $((1 + one + 99 * each)) ] || fail "find saw $(cat /tmp/found), not 1 + $one + 99 * $each"
+as 'du -s /mnt/a >/tmp/du && tar -cf - -C /mnt/a . | tar -tf - | wc -l >/tmp/tar' || fail "du, tar over .snapshot"
+[ "$(cat /h/tmp/tar)" = $((each + $(cat /tmp/found))) ] || fail "tar saw $(cat /h/tmp/tar) of $((each + $(cat /tmp/found)))"
+umount $a || fail "umount after a walk through .snapshot"
+ok "find, du and tar over a hundred snapshots"
+mnt /$MODE $a ,actimeo=2
+as 'echo newer >/mnt/a/s/f199 && cat /mnt/a/s/f199 >/dev/null'
+exec 4<$a/s/f199
+admin restore $MODE@one
+sleep 3
+[ "$(cat $a/s/f199)" = "file 199" ] || fail "after a restore: $(cat $a/s/f199)"
+[ "$(cat <&4)" = "file 199" ] || fail "an open file after a restore"
+exec 4<&-
+again
+same /tmp/copy/s /mnt/a/s "a restored volume differs"
+umount $a
+ok "a restored volume is seen by who has it mounted"
 echo "kernel-$MODE: $passed passed, 0 failed"
