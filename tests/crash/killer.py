@@ -3,12 +3,13 @@
 
 Clients change a volume without a pause and find out after each kill what has become of the operation in flight; what
 they know goes on over all kills.  Some servers are killed again while they start and recover, some were stopped and
-started cleanly before.
+started cleanly before.  Beside them snapshots, clones and restores come and go (keeper.py).
 """
 import argparse
 import random
 import time
 
+from keeper import Histories, Keeper, look
 from load import Load, prepare
 from rig import Results, Rig, run_main
 
@@ -42,9 +43,10 @@ def kills(rig, seed, count, results):
     rng, server = random.Random(seed), rig.server()
     server.start()
     prepare(server)
-    load = Load(server, seed=seed)
+    load = Load(server, seed=seed, position=time.monotonic_ns)
+    keeper = Keeper(load, seed)
     load.up()
-    load.start()
+    load.start(keeper=keeper)
     load.wait(200)
     slowest, made = 0, 0
     for made in range(1, count + 1):
@@ -55,12 +57,23 @@ def kills(rig, seed, count, results):
         load.problem(f"a server took {slowest:.1f} s to start")
     problems = load.stop()
     if not problems:
-        problems = load.check()
+        problems = load.check() + versions(server, load, keeper)
+    print(f"# {len(keeper.acts)} acts of the keeper, {len(keeper.state.of_load)} snapshots of the load at the end")
     print(f"# {load.done()} operations acknowledged, {load.generation} servers, slowest start {slowest * 1000:.0f} ms")
     results.note(f"{made} kills, seed {seed}", problems)
     if not problems:
         end = server.stop()
         results.note("the last server leaves cleanly", [end] if end else ())
+
+
+def versions(server, load, keeper):
+    """Compares every snapshot and clone with what it must hold."""
+    with server.connect() as nfs:
+        keeper.nfs = nfs
+        if keeper.acts and not keeper.acts[-1].outcome:
+            keeper.settle()
+        histories = Histories([(client.view.name, client.ops) for client in load.clients], keeper.acts)
+        return load.problems + look(server, nfs, keeper.state, histories, 100)
 
 
 def main():

@@ -340,9 +340,13 @@ class Load:
         self.generation, self.problems = 0, []
         self.counts = {}               # status -> answers
         self.clients = [Client(self, i, f"{seed}/{i}") for i in range(clients)]
-        self.observer = None
+        self.observer = self.keeper = None
 
-    def start(self, observe=False, seed=0):
+    def start(self, observe=False, seed=0, keeper=None):
+        """keeper: a thread that takes snapshots (keeper.py)."""
+        self.keeper = keeper
+        if keeper:
+            keeper.start()
         if observe:
             self.observer = Observer(self, f"{seed}/observer")
             self.observer.start()
@@ -395,7 +399,7 @@ class Load:
         self.stopping.set()
         with self.changed:
             self.changed.notify_all()
-        for thread in self.clients + ([self.observer] if self.observer else []):
+        for thread in [*self.clients, *(t for t in (self.observer, self.keeper) if t)]:
             if thread.ident:
                 thread.join(70)
         return self.problems

@@ -4,7 +4,8 @@
 A server works on a pool beneath the recorder (recfs.c): clients change a volume, and in between the server is stopped
 and started, and killed and started.  From the record come images: everything that was synced at some moment, and of
 what was not any part, in blocks (images.py).  A server must open each without help; everything acknowledged up to that
-moment must be there, an operation in flight wholly or not at all, and nothing else.
+moment must be there, an operation in flight wholly or not at all, and nothing else.  Snapshots, clones and restores
+beside the load (keeper.py) must be there in the same way.
 
 --without CLASS leaves one class of syncs out of account, and then images must fail; --try-each does so for each class
 found in the record (--classes lists them).  What is proved redundant by the record is said to be so.
@@ -24,6 +25,7 @@ import traceback
 
 import images
 import rig as rigs
+from keeper import Histories, Keeper, look, state_at
 from load import LOST, Load, candidates, strangers
 from rig import Results, Rig, Server, mount, run_main
 from view import ROOT, SHARED, Tree, View
@@ -33,6 +35,7 @@ PER_RECORDING = 250
 READY_SECONDS = 5
 KEPT_MAX = 3
 EXTRA = b"after-the-loss"
+LOOKS = 3
 
 
 class Recording:
@@ -43,12 +46,14 @@ class Recording:
         self.prepared = None   # (position before the volume was asked for, after it was there, after `shared` was)
         self.clients = []      # (name, handles of root and shared, [Op])
         self.seen = []         # (position, handle, ctime): what was new to the observer
+        self.acts = []         # the keeper's
         self.marks = []        # positions at stops, kills and starts
         self.record = None
 
     def take(self, load, prepared):
         self.prepared = prepared
         self.clients = [(c.view.name, {n: c.view.handles[n] for n in (ROOT, SHARED)}, c.ops) for c in load.clients]
+        self.acts = load.keeper.acts
         newest = {}
         for position, fh, ctime in load.observer.seen if load.observer else ():
             if newest.get(fh) != ctime:  # seen for the first time
@@ -57,21 +62,22 @@ class Recording:
 
     def open(self):
         self.record = images.Record(self.log)
-        self.acks = sorted({op.acked for _, _, ops in self.clients for op in ops if op.outcome == "done"})
+        done = [op for _, _, ops in self.clients for op in ops] + self.acts
+        self.acks = sorted({op.acked for op in done if op.outcome == "done"})
         return self
 
     def save(self, folder):
         os.makedirs(folder, exist_ok=True)
         shutil.copy(self.log, os.path.join(folder, "record"))
         with open(os.path.join(folder, "clients"), "wb") as file:
-            pickle.dump([self.seed, self.prepared, self.clients, self.seen, self.marks], file)
+            pickle.dump([self.seed, self.prepared, self.clients, self.seen, self.marks, self.acts], file)
 
     @staticmethod
     def load(folder):
         with open(os.path.join(folder, "clients"), "rb") as file:
             seed, *rest = pickle.load(file)
         recording = Recording(os.path.join(folder, "record"), seed)
-        recording.prepared, recording.clients, recording.seen, recording.marks = rest
+        recording.prepared, recording.clients, recording.seen, recording.marks, recording.acts = rest
         return recording.open()
 
 
@@ -90,7 +96,7 @@ def make_recording(rig, seed, operations):
     ready = recorder.position()
     load = Load(server, seed=seed, position=recorder.position)
     load.up()
-    load.start(observe=True, seed=seed)
+    load.start(observe=True, seed=seed, keeper=Keeper(load, seed))
     # what should be waited for and is not shows where it is slower than the rest
     for step, data_us, meta_us in (("stop", 300, 300), ("kill", 4000, 100), ("kill again", 100, 1000),
                                    ("end", 2000, 100)):
@@ -170,6 +176,7 @@ class Checker:
         os.makedirs(folder)
         self.disk = images.Disk(recording.record, folder, without)
         self.replay = Replay(recording)
+        self.histories = Histories([(name, ops) for name, _, ops in recording.clients], recording.acts)
         self.slowest = 0
 
     def check(self, position, rng, how=None):
@@ -231,7 +238,17 @@ class Checker:
             if fh in there and there[fh].ctime < ctime:
                 problems.append(f"an object's ctime is {there[fh].ctime}, and others had seen {ctime}")
         tree.listing(root).pop(EXTRA, None)
-        return problems + strangers(self.replay.views, tree)
+        return problems + strangers(self.replay.views, tree) + self._versions(nfs, position)
+
+    def _versions(self, nfs, position):
+        """The keeper's state, or that and the act in flight; of the load's snapshots the latest few are read."""
+        state, act = state_at(self.recording.acts, position)
+        problems = look(self.server, nfs, state, self.histories, LOOKS)
+        if problems and act:
+            state.apply(act)
+            with_act = look(self.server, nfs, state, self.histories, LOOKS)
+            problems = with_act + [f"(these with {act}; without it:)"] + problems if with_act else []
+        return problems
 
     def _work(self, nfs, root):
         """A few new operations."""
