@@ -53,7 +53,7 @@ class Recording:
     def take(self, load, prepared):
         self.prepared = prepared
         self.clients = [(c.view.name, {n: c.view.handles[n] for n in (ROOT, SHARED)}, c.ops) for c in load.clients]
-        self.acts = load.keeper.acts
+        self.acts = load.keeper.acts if load.keeper else []
         newest = {}
         for position, fh, ctime in load.observer.seen if load.observer else ():
             if newest.get(fh) != ctime:  # seen for the first time

@@ -63,6 +63,11 @@ static void *list_add(struct meta_txn *t, struct list *list, size_t size, size_t
 
 /* ---- begin, seal ---- */
 
+struct store_time group_now(struct local *l)
+{
+    return time_later(local_now(), l->meta->restored);
+}
+
 int group_begin(struct local *l, struct group **out, struct txn *txn)
 {
     struct group *g = calloc(1, sizeof(*g));
@@ -78,7 +83,7 @@ int group_begin(struct local *l, struct group **out, struct txn *txn)
     g->counters = l->meta->counters;
     g->counters.group++;
     txn->t.group = g;
-    txn->t.now = local_now();
+    txn->t.now = group_now(l);
     *out = g;
     return 0;
 }

@@ -37,6 +37,7 @@ struct meta {
     struct versions *versions;   /* RCU */
     struct tree_table *trees;    /* RCU */
     struct counters counters;    /* the writer's */
+    struct store_time restored;  /* the writer's: of the last restore of any volume */
     _Atomic uint64_t space_measured_ns;
     atomic_bool space_low;
     unsigned hash_bits;          /* of a directory position: 55, fewer in tests */
@@ -137,6 +138,14 @@ enum { GROUP_TREES = 64 };
 struct group;
 /* Begins the transaction and sets t up; numbers go on from the last committed ones. */
 int group_begin(struct local *l, struct group **g, struct txn *txn);
+static inline struct store_time time_later(struct store_time a, struct store_time b)
+{
+    bool less = a.seconds < b.seconds || (a.seconds == b.seconds && a.nanoseconds < b.nanoseconds);
+    return less ? b : a;
+}
+
+/* The time of a mutation's changes: never before a restore, whose time its objects show. */
+struct store_time group_now(struct local *l);
 /* Before commit: counters, usage, freed runs. */
 int group_seal(struct meta_txn *t);
 /* After commit: RAM follows.  Returns true when blocks were freed. */

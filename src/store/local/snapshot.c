@@ -220,12 +220,12 @@ static int restore_check(const struct restore_change *c, struct meta_txn *t)
 }
 
 /* No less than any time that was shown before it. */
-static struct store_time restore_time(const struct tree_record *volume)
+static struct store_time restore_time(struct meta_txn *t, const struct tree_record *volume)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return time_after(volume->restored,
-                      (struct store_time){.seconds = now.tv_sec, .nanoseconds = (uint32_t)now.tv_nsec});
+    struct timespec clock;
+    clock_gettime(CLOCK_REALTIME, &clock); /* others' times are up to a tick behind it */
+    struct store_time now = {.seconds = clock.tv_sec, .nanoseconds = (uint32_t)clock.tv_nsec};
+    return time_after(volume->restored, time_later(now, group_now(t->local)));
 }
 
 static int restore_apply(struct mutation *m, struct meta_txn *t)
@@ -245,7 +245,7 @@ static int restore_apply(struct mutation *m, struct meta_txn *t)
     }
     volume.version = version_new(t, tree_present(t, c->snapshot)->tree.version, volume.id);
     volume.restored_change = meta_next_change(t);
-    volume.restored = restore_time(&volume);
+    volume.restored = meta_of(t)->restored = restore_time(t, &volume);
     group_note_usage(t, c->volume, (int64_t)(to.blocks - from.blocks), (int64_t)(to.files - from.files));
     group_note_restored(t, c->volume);
     return tree_put_record(t, tree_present(t, c->volume), &volume);

@@ -247,6 +247,7 @@ static int load_tree(struct meta_txn *t, const uint8_t *value, size_t length, st
     int error = tree_decode(value, length, &record);
     if (error || record.props_length > PROPS_MOST)
         return SL_ECORRUPT;
+    meta_of(t)->restored = time_later(meta_of(t)->restored, record.restored);
     char *props = malloc(record.props_length + (size_t)1);
     if (!props)
         return -ENOMEM;

@@ -5,6 +5,7 @@
 #include <urcu.h>
 
 #include "sluice/base_thread.h"
+#include "store/local/meta_private.h"
 #include "store/local/reaper.h"
 #include "store/local/seg.h"
 #include "store/local/writer_private.h"
@@ -209,7 +210,7 @@ static struct mutation *apply(struct mutation *first, struct meta_txn *t)
     struct mutation *m = first;
     while (m && !t->failed && now - start < GROUP_NS && group_dirty(t->group) < GROUP_PAGES) {
         unsigned before = group_dirty(t->group);
-        t->now = local_now();
+        t->now = group_now(t->local);
         m->result = m->apply(m, t);
         /* Left in its midst: only an abort takes back what it has put. */
         if (m->result < 0 && !t->failed && group_dirty(t->group) != before)
