@@ -9,6 +9,7 @@ attributes.  At the end everything is deleted, and nothing of it may be left in 
 """
 import argparse
 import concurrent.futures
+import json
 import os
 import random
 import subprocess
@@ -109,7 +110,7 @@ class Run:
         self.rng, self.args = random.Random(args.seed), args
         self.server = harness.Server("--cache", "64M", "--segment-size", "8M", base="/dev/shm" if args.ram else None)
         self.volumes, self.kept = [], []
-        self.count = self.done = self.compared = 0
+        self.count = self.done = self.compared = self.checks = 0
         self.pool = concurrent.futures.ThreadPoolExecutor(2)
         self.chooser = Chooser(self.rng, None, None, CROWD)
         self.history, self.acts = [], {}
@@ -170,7 +171,8 @@ class Run:
                 harness.check(attr.ctime > old.ctime or lasting(attr) == lasting(old),
                               f"{v.name}: {number} changed and its ctime did not: {old} {attr}")
             v.seen[number] = attr
-            harness.check(not v.restored or attr.ctime >= v.restored, f"{v.name}: {number} is older than its restore")
+            harness.check(not v.restored or attr.ctime >= v.restored,
+                          f"{v.name}: {number} is older than the restore, {v.restored}: {attr}")
         return walk
 
     def compare_snapshot(self, v, s):
@@ -384,7 +386,7 @@ class Run:
 
     def act_settle(self):
         self.cli("settle")
-        self.check_pool()
+        self.pool_command("check", "--data")
 
     def act_restart(self):
         self.hang_up()
@@ -398,13 +400,17 @@ class Run:
 
     # ---- the run ----
 
+    def pool_command(self, *words):
+        """What a command on the pool answers; a finding is a failure."""
+        where = [] if words[-1] == self.server.pool else ["--socket", self.server.socket]  # of a stopped server: its DIR
+        done = subprocess.run([os.path.join(harness.BUILD, "sluice"), "--json", *where, "pool", *words],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
+        harness.check(done.returncode == 0, f"pool {words}: {done.stdout.decode()} {done.stderr.decode()}")
+        return json.loads(done.stdout.splitlines()[-1])
+
     def check_pool(self):
-        """`sluice pool check` finds nothing."""
-        if not self.args.check:
-            return
-        done = subprocess.run([os.path.join(harness.BUILD, "sluice"), "--socket", self.server.socket, "pool", "check"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
-        harness.check(done.returncode == 0, "pool check: " + done.stdout.decode(errors="replace"))
+        self.pool_command("check")
+        self.checks += 1
 
     ACTS = (("snapshot", 30), ("snapshot_at_once", 6), ("delete_snapshots", 14), ("clone", 12), ("restore", 8),
             ("delete_volume", 6), ("undelete", 5), ("rename", 4), ("writable", 4), ("settle", 2))
@@ -439,13 +445,14 @@ class Run:
         while self.done < self.args.operations:
             self.step()
             self.done += 1
+            if self.done % 100 == 0:
+                self.check_pool()
             if self.done % every == 0:
                 self.compare_all()
                 self.act_restart()
                 self.compare_all()
         self.compare_all()
         self.nothing_is_left()
-        self.hang_up()
 
     def nothing_is_left(self):
         everything = [v.name for v in self.volumes]
@@ -465,7 +472,16 @@ class Run:
                 break
             time.sleep(.2)
         print(f"# {left} bytes are left in data/")
-        harness.check(left <= LEFT, f"{left} bytes are left in data/ although everything is deleted")
+        harness.check(left <= LEFT, f"{left} bytes are left in data/ although everything is deleted: "
+                      f"{[(name, os.stat(os.path.join(data, name)).st_blocks // 8) for name in os.listdir(data)]}")
+        self.hang_up()
+        harness.eq(self.server.stop(), None, "the server's end")
+        records = self.pool_command("check", self.server.pool)["records"]
+        harness.eq(records, 0, "records that are left")
+        sizes = self.pool_command("compact", self.server.pool)
+        print(f"# metadata: {sizes['before']} bytes, compacted {sizes['after']}")
+        harness.check(sizes["after"] <= max(sizes["before"] // 20, 256 << 10), "metadata are not free again")
+        self.server.start()  # with the compacted pool
 
 
 def main():
@@ -474,7 +490,6 @@ def main():
     parser.add_argument("--compares", type=int, default=4)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
     parser.add_argument("--ram", action="store_true", help="the pool in /dev/shm")
-    parser.add_argument("--check", action="store_true", help="sluice pool check in between and at the end")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     run, started = Run(args), time.monotonic()
@@ -493,7 +508,8 @@ def main():
         sys.exit(1)
     finally:
         run.server.close()
-    print(f"# {', '.join(f'{n} {what}' for what, n in sorted(run.acts.items()))}; {run.compared} versions compared")
+    print(f"# {', '.join(f'{n} {what}' for what, n in sorted(run.acts.items()))}; {run.compared} versions compared, "
+          f"the pool checked {run.checks} times")
     print(f"ok a random history of {run.done} operations on versions matches the models "
           f"({time.monotonic() - started:.0f} s)")
     print("1 passed, 0 failed")
