@@ -90,8 +90,9 @@ void version_unname(struct meta_txn *t, uint64_t version)
         return;
     versions_name(versions, version, 0);
     remember(t, version, (struct progress){0});
-    /* With one child it is merged, and what that hides of those above is looked at then. */
-    if (versions_children(versions, version, &children) > 1)
+    /* With one child that has a name it is merged, and what that hides of those above is looked at then. */
+    if (versions_children(versions, version, &children) > 1 ||
+        (versions_children(versions, version, &children) == 1 && !versions_tree(versions, children[0])))
         look_at_all_above(t, version);
 }
 
