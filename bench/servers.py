@@ -297,7 +297,7 @@ class Sluice(Server):
                 "--listen",
                 f"127.0.0.1:{self.port}",
                 "--cache",
-                self.cache,
+                self.cache + "i",
                 "--workers",
                 str(self.workers),
                 "--socket",

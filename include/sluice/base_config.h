@@ -45,9 +45,16 @@ void config_free(const struct config_option *table, size_t count, void *into);
 void config_print_example(const struct config_option *table, size_t count, FILE *to);
 void config_print_help(const struct config_option *table, size_t count, FILE *to);
 
-/* "64K", "1.5G", "1T", plain bytes; powers of 1024.  -EINVAL, -ERANGE. */
+enum { SIZE_TEXT = 24 };
+
+/* "64Ki", "1.5G", "1TiB", plain bytes: k M G T P E are powers of 1000, Ki Mi Gi Ti Pi Ei of 1024, in sizes, rates and
+ * counts alike.  -EINVAL, -ERANGE. */
 int size_parse(const char *text, uint64_t *bytes);
-/* 1.5G for people; `to` holds at least 16 bytes; returns it. */
+/* The same at the beginning of a text: *end is what comes after the unit (also when it is -ERANGE). */
+int size_scan(const char *text, const char **end, uint64_t *out);
+/* For people, rounded: 1.5Gi; `to` holds at least 16 bytes; returns it. */
 char *size_format(uint64_t bytes, char *to);
+/* What was set, to the byte, as short as it can be said: 2T, 1.5Gi, 1000001; `to` holds SIZE_TEXT bytes; returns it. */
+char *size_exact(uint64_t value, char *to);
 
 #endif

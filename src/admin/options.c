@@ -37,18 +37,18 @@ const struct config_option options_table[] = {
     {"memory", "cache", CONFIG_SIZE, "0", "RAM for file data; 0 is a quarter of this machine's", "SIZE",
      FIELD(cache)},
     {"memory", "inode-entries", CONFIG_COUNT, "0",
-     "Inodes kept decoded in RAM (some 300 bytes each); 0 is one for each 16K of this machine's", "N",
+     "Inodes kept decoded in RAM (some 300 bytes each); 0 is one for each 16Ki of this machine's", "N",
      FIELD(inode_entries)},
     {"memory", "name-entries", CONFIG_COUNT, "0",
-     "Names kept in RAM, with those found not to be there (some 150 bytes each); 0 is one for each 16K", "N",
+     "Names kept in RAM, with those found not to be there (some 150 bytes each); 0 is one for each 16Ki", "N",
      FIELD(name_entries)},
     {"memory", "map-entries", CONFIG_COUNT, "262144", "Chunk maps kept decoded in RAM", "N",
      FIELD(map_entries), .least = 1024},
 
     {"pool", "map-size", CONFIG_SIZE, "0",
-     "Address space for metadata; 0 is 1T, or what the process may use", "SIZE", FIELD(map_size),
+     "Address space for metadata; 0 is 1Ti, or what the process may use", "SIZE", FIELD(map_size),
      .most = 64 * TIB},
-    {"pool", "segment-size", CONFIG_SIZE, "4G", "Size of the pool's data files", "SIZE",
+    {"pool", "segment-size", CONFIG_SIZE, "4Gi", "Size of the pool's data files", "SIZE",
      FIELD(segment_size), .least = 4 * MIB, .most = 64 * GIB},
     {"pool", "reserve", CONFIG_SIZE, "0",
      "Writes stop when the file system under the pool has less free; 0 lets the server choose", "SIZE",
@@ -59,19 +59,19 @@ const struct config_option options_table[] = {
     {"limits", "requests-per-connection", CONFIG_COUNT, "256",
      "Requests in flight on one connection before it is read no further", "N",
      FIELD(requests_per_connection), .least = 1, .most = 65536},
-    {"limits", "bytes-per-connection", CONFIG_SIZE, "64M",
+    {"limits", "bytes-per-connection", CONFIG_SIZE, "64Mi",
      "Bytes of calls and unsent replies on one connection before it is read no further", "SIZE",
      FIELD(bytes_per_connection), .least = 4 * MIB},
     {"limits", "bytes-in-flight", CONFIG_SIZE, "0",
      "The same of all connections together; each may have as much as is left. 0 is half of the cache", "SIZE",
      FIELD(bytes_in_flight)},
-    {"limits", "send-buffer", CONFIG_SIZE, "512K", "The kernel's send buffer of one connection", "SIZE",
+    {"limits", "send-buffer", CONFIG_SIZE, "512Ki", "The kernel's send buffer of one connection", "SIZE",
      FIELD(send_buffer), .least = 16 * KIB, .most = 1 * GIB},
-    {"limits", "record-max", CONFIG_SIZE, "2M", "The largest RPC record; a larger one closes the connection",
+    {"limits", "record-max", CONFIG_SIZE, "2Mi", "The largest RPC record; a larger one closes the connection",
      "SIZE", FIELD(record_max), .least = 1 * MIB + 4 * KIB, .most = 64 * MIB},
     {"limits", "duplicate-entries", CONFIG_COUNT, "65536", "Replies kept for repeated requests", "N",
      FIELD(duplicate_entries), .least = 64},
-    {"limits", "duplicate-bytes", CONFIG_SIZE, "32M", "Bytes of replies kept for repeated requests", "SIZE",
+    {"limits", "duplicate-bytes", CONFIG_SIZE, "32Mi", "Bytes of replies kept for repeated requests", "SIZE",
      FIELD(duplicate_bytes), .least = 64 * KIB},
 };
 const size_t options_count = sizeof options_table / sizeof options_table[0];
@@ -229,7 +229,7 @@ static int check(const struct options *o, struct config_error *error)
             return bad;
     }
     if (o->segment_size % 4096)
-        return wrong(error, "segment-size: must be a multiple of 4K");
+        return wrong(error, "segment-size: must be a multiple of 4Ki");
     if (o->bytes_per_connection < 2 * o->record_max)
         return wrong(error, "bytes-per-connection: must be at least twice record-max");
     size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
@@ -278,7 +278,7 @@ static int fill_in(struct options *o, struct config_error *error)
             o->cache = 16 * MIB;
     }
     if (o->cache < 4 * MIB)
-        return wrong(error, "cache: is too small; at least 4M is right");
+        return wrong(error, "cache: is too small; at least 4Mi is right");
     int bad = fill_in_entries(&o->inode_entries, "inode-entries", error);
     if (!bad)
         bad = fill_in_entries(&o->name_entries, "name-entries", error);
@@ -412,6 +412,7 @@ void options_print_help(FILE *to)
 void options_print_example(FILE *to)
 {
     fputs("# Options of sluiced: sluiced -c FILE. Each is also an option of the command line, which has the\n"
-          "# last word. Sizes are written like 64K, 1.5G, 1T; lists are separated by commas.\n\n", to);
+          "# last word. Sizes are written like 64Ki, 1.5Gi, 2T: k M G T are powers of 1000, Ki Mi Gi Ti of\n"
+          "# 1024. Lists are separated by commas.\n\n", to);
     config_print_example(options_table, options_count, to);
 }

@@ -11,7 +11,7 @@
 #include "sluice/base_worker.h"
 
 enum { NICE = 10, LABEL_ROOM = 2 * VOLUME_NAME_MAX + 64 };
-static const uint64_t scrub_rate = UINT64_C(200) << 20;
+static const uint64_t scrub_rate = UINT64_C(200000000);
 
 /* ---- names ---- */
 
@@ -188,7 +188,7 @@ static json_t *read_rate(const struct request *r, uint64_t *rate)
     if (strcmp(text, "none") == 0)
         *rate = 0;
     else if (size_parse(text, rate) || *rate < STORE_CHUNK)
-        return request_error(-EINVAL, "'%.80s' is no rate; right would be bytes a second, like 50M, 256K at least, "
+        return request_error(-EINVAL, "'%.80s' is no rate; right would be bytes a second, like 50M, 256Ki at least, "
                              "or none",
                              text);
     return NULL;

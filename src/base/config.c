@@ -67,8 +67,8 @@ static int out_of_range(const struct config_option *option, const char *text,
 {
     char least[32], most[32];
     if (option->type == CONFIG_SIZE) {
-        size_format(option->least, least);
-        size_format(option->most, most);
+        size_exact(option->least, least);
+        size_exact(option->most, most);
     } else {
         snprintf(least, sizeof(least), "%llu", (unsigned long long)option->least);
         snprintf(most, sizeof(most), "%llu", (unsigned long long)option->most);
@@ -92,7 +92,7 @@ static int set_size(const struct config_option *option, uint64_t *to, const char
     uint64_t value = 0;
     int result = size_parse(text, &value);
     if (result == -EINVAL) {
-        say(error, "%s: \"%s\" is not a size, write it like 64K, 1.5G, 1T or as plain bytes",
+        say(error, "%s: \"%s\" is not a size, write it like 64Ki, 1.5Gi, 1T or as plain bytes",
             option->key, text);
         return result;
     }

@@ -17,7 +17,7 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(pool, "DIR", "The server's pool; its socket is DIR/control.sock") \
     X(help, NULL, "Show the help of a command") \
     X(version, NULL, "Show the version") \
-    X(size, "SIZE", "Most bytes the volume may hold, like 500G or 1.5T; none is no limit") \
+    X(size, "SIZE", "Most bytes the volume may hold, like 500G or 1.5Ti; none is no limit") \
     X(allow, "RULES", "Who may mount: CIDR[:ro|:rw], host or all, separated by commas; the first match " \
                       "wins (default: host)") \
     X(squash, "WHOM", "root: other hosts' root becomes 65534 (the default); none; all: everyone does") \
@@ -100,7 +100,7 @@ int ask_and_show(const struct cli *cli, json_t *request, void (*human)(const jso
 
 const char *text_of(const json_t *from, const char *key);
 long long number_of(const json_t *from, const char *key);
-/* A number of bytes for people: "512B", "1.5G". */
+/* A number of bytes for people: "512B", "1.5Gi". */
 const char *bytes_text(char to[32], uint64_t bytes);
 /* "1 file", "2 files" */
 const char *count_text(char to[48], long long count, const char *what);

@@ -19,7 +19,7 @@ static const struct cli_command commands[] = {
     {"volume set", "NAME KEY=VALUE...", "Changes a volume's settings; all of them or, if one is wrong, none", 2, 64,
      " ", .run = cli_volume_set, .keys = " size allow squash owner mode writable show_snapshots policy ",
      .more = "Clients that have it mounted notice at once. cache=auto|lru|epoch says what stays in RAM when it is "
-             "full: epoch is for data read once an epoch in a new order, auto finds out. cache-share=40%, =64G or "
+             "full: epoch is for data read once an epoch in a new order, auto finds out. cache-share=40%, =64Gi or "
              "=none is the most RAM it may take."},
     {"volume rename", "NAME NEW", "Renames a volume; clients that have it mounted go on", 2, 2, " ",
      .run = cli_volume_rename},

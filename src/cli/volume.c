@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "sluice/base_config.h"
 #include "sluice/base_date.h"
 
 static json_t *command(const char *name, const char *volume)
@@ -14,7 +15,7 @@ static json_t *command(const char *name, const char *volume)
 static const char *size_text(const json_t *volume, char to[32])
 {
     long long size = number_of(volume, "size");
-    return size ? bytes_text(to, (uint64_t)size) : "none";
+    return size ? size_exact((uint64_t)size, to) : "none";
 }
 
 static void show_cache(const json_t *v)

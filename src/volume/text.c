@@ -95,17 +95,10 @@ int volume_cache_share_parse(const char *text, struct store_cache_setting *out)
 /* Exact, so that the record says what was set. */
 void volume_cache_share_format(const struct store_cache_setting *setting, char to[32])
 {
-    static const char units[] = "KMGTPE";
-    uint64_t bytes = setting->share_bytes;
-    int unit = -1;
-    for (; bytes && bytes % 1024 == 0 && unit < 5; unit++)
-        bytes /= 1024;
     if (setting->share_percent)
         snprintf(to, 32, "%u%%", setting->share_percent);
-    else if (!bytes)
+    else if (!setting->share_bytes)
         snprintf(to, 32, "none");
-    else if (unit < 0)
-        snprintf(to, 32, "%llu", (unsigned long long)bytes);
     else
-        snprintf(to, 32, "%llu%c", (unsigned long long)bytes, units[unit]);
+        size_exact(setting->share_bytes, to);
 }

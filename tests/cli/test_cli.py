@@ -46,7 +46,7 @@ class Server:
     def start(self):
         self.log = open(self.pool + ".log", "ab+")
         begin = self.log.seek(0, os.SEEK_END)
-        self.process = subprocess.Popen([SLUICED, "--pool", self.pool, "--listen", "127.0.0.1:0", "--cache", "64M",
+        self.process = subprocess.Popen([SLUICED, "--pool", self.pool, "--listen", "127.0.0.1:0", "--cache", "64Mi",
                                          *self.options], stdout=subprocess.PIPE, stderr=self.log)
         for _ in range(1000):
             self.log.seek(begin)
@@ -117,7 +117,7 @@ def command_line_mistakes_are_sentences(server):
                         (("--pool", "/p", "--listen", "localhost"), "localhost"),
                         (("--pool", "/p", "--workers", "x"), "workers"),
                         (("--pool", "/p", "--cache", "900T"), "--cache: is more than the RAM"),
-                        (("--pool", "/p", "--cache", "1K"), "--cache: is too small")):
+                        (("--pool", "/p", "--cache", "1Ki"), "--cache: is too small")):
         done = run_sluiced(*words)
         equal(done.returncode, 2, words)
         holds(part in done.stderr.decode(), done.stderr)
@@ -243,7 +243,7 @@ def status_and_metrics_in_both_forms(server):
 
 @test
 def volume_life(server):
-    server.sluice("volume", "create", "life", "--size", "10G", "--allow", "host:rw,10.0.0.0/8:ro", "--squash", "none",
+    server.sluice("volume", "create", "life", "--size", "10Gi", "--allow", "host:rw,10.0.0.0/8:ro", "--squash", "none",
                   "--owner", "1000:1001", "--mode", "2775")
     v = server.json("volume", "show", "life")["volume"]
     equal((v["size"], v["allow"], v["squash"], v["owner"], v["mode"]),
@@ -252,14 +252,14 @@ def volume_life(server):
     holds("life" in server.errors, server.errors)
     server.sluice("volume", "set", "life", "size=20G", "allow=all", "squash=all", "owner=65534:65534", "mode=0700")
     v = server.json("volume", "show", "life")["volume"]
-    equal((v["size"], v["allow"], v["squash"], v["owner"], v["mode"]), (20 << 30, "all:rw", "all", "65534:65534", "0700"))
+    equal((v["size"], v["allow"], v["squash"], v["owner"], v["mode"]), (20_000_000_000, "all:rw", "all", "65534:65534", "0700"))
     holds("life" in server.sluice("volume", "list"), "list")
     holds("20G" in server.sluice("volume", "show", "life"), "show")
     equal((v["cache"], v["cache_share"], v["cache_now"]), ("auto", "none", "lru"))
     holds("auto, at present as lru" in server.sluice("volume", "show", "life"), "show")
     server.sluice("volume", "set", "life", "cache=epoch", "cache-share=40%")
     v = server.json("volume", "show", "life")["volume"]
-    equal((v["cache"], v["cache_share"], v["cache_now"], v["size"]), ("epoch", "40%", "epoch", 20 << 30))
+    equal((v["cache"], v["cache_share"], v["cache_now"], v["size"]), ("epoch", "40%", "epoch", 20_000_000_000))
     holds("epoch, at most 40%" in server.sluice("volume", "show", "life"), "show")
     server.sluice("volume", "set", "life", "cache=auto", "cache-share=100%")
     equal(server.json("volume", "show", "life")["volume"]["cache_share"], "none")

@@ -154,7 +154,7 @@ def interrupting_a_scrub_stops_it(server):
         for i in range(8):
             nfs.write(fh, i << 20, random.Random(i).randbytes(1 << 20))
     before = metric(server, "checked_bytes")
-    scrub = subprocess.Popen([SLUICE, "--socket", server.socket, "pool", "scrub", "--rate", "512K"],
+    scrub = subprocess.Popen([SLUICE, "--socket", server.socket, "pool", "scrub", "--rate", "512Ki"],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(1.5)
     scrub.send_signal(signal.SIGINT)
@@ -225,7 +225,7 @@ def compacting_without_room_leaves_the_pool_as_it_was(_):
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", folder], stderr=subprocess.DEVNULL).returncode:
             print("# skipped: it needs a small file system, which only root can mount")
             return
-        server = harness.Server("--cache", "32M", "--segment-size", "8M", base=folder)
+        server = harness.Server("--cache", "32Mi", "--segment-size", "8Mi", base=folder)
         try:
             server.start()
             server.create("vol")
@@ -253,7 +253,7 @@ def main():
     for function in TESTS:
         if sys.argv[1:] and function.__name__ not in sys.argv[1:]:
             continue
-        server = harness.Server("--cache", "32M")
+        server = harness.Server("--cache", "32Mi")
         try:
             server.start()
             server.create("vol")

@@ -341,4 +341,4 @@ def help_names_every_command(c):
 
 
 if __name__ == "__main__":
-    harness.run("--cache", "64M")
+    harness.run("--cache", "64Mi")

@@ -131,10 +131,10 @@ def only_the_path_is_warmed(c):
 def a_tree_larger_than_the_cache_is_said_to_be(c):
     cold(c)
     said = warm(c, "warm", "big")
-    check("the cache holds 64M, the tree 128M: the first " in said, said)
+    check("the cache holds 64Mi, the tree 128Mi: the first " in said, said)
     c.server.cli("volume", "set", "big", "cache-share=25%")
     said = warm(c, "warm", "big")
-    check("the volume may have of the cache 16M, the tree 128M: the first " in said, said)
+    check("the volume may have of the cache 16Mi, the tree 128Mi: the first " in said, said)
     c.server.cli("volume", "set", "big", "cache-share=none")
     answer = ended(warm(c, "--json", "warm", "big"))
     check(answer["cut"] and 48 << 20 < answer["done_bytes"] < 64 << 20, answer)
@@ -146,8 +146,8 @@ def bad_words_are_answered_with_a_sentence(c):
                               (("v", "../v"), 2, ".."), (("v", "a/../.."), 2, ".."), ((), 2, "missing"),
                               (("v", "--list", "/not/there"), 1, "/not/there"), (("v", "--list", SCRATCH), 1, SCRATCH),
                               (("v", "--list", "/dev/null"), 1, "names no file"), (("v", "a", "--list", "x"), 2, "not both"),
-                              (("v", "--ahead", "1G"), 2, "--list"), (("v", "--list", "/dev/null", "--ahead", "x"), 2, "'x'"),
-                              (("v", "--list", "/dev/null", "--ahead", "40M"), 2, "more than half")):
+                              (("v", "--ahead", "1Gi"), 2, "--list"), (("v", "--list", "/dev/null", "--ahead", "x"), 2, "'x'"),
+                              (("v", "--list", "/dev/null", "--ahead", "40Mi"), 2, "more than half")):
         said = warm(c, "warm", *words, code=code)
         check(part in said, f"{words}: {said}")
     eq(ended(warm(c, "--json", "warm", "none", code=1))["ok"], False)
@@ -221,7 +221,7 @@ def a_list_gets_in_front_of_a_reader_that_leaves_files_out(c):
     dirs = cold(c)
     order = list(SIZES)
     random.Random(4).shuffle(order)
-    process = start_list(c, order, "v", "--ahead", "8M")
+    process = start_list(c, order, "v", "--ahead", "8Mi")
     wait_for(lambda: running(c) and running(c)[0]["waiting"], "the list does not wait for its reader")
     share = paced(c, dirs, order[40:][::2], 0.004)
     out = process.communicate(timeout=30)[0]
@@ -232,7 +232,7 @@ def a_list_gets_in_front_of_a_reader_that_leaves_files_out(c):
 @test
 def a_warm_up_ends_with_its_client(c):
     cold(c)
-    jobs = [start_list(c, list(SIZES), "v", "--ahead", "1M") for _ in range(8)]
+    jobs = [start_list(c, list(SIZES), "v", "--ahead", "1Mi") for _ in range(8)]
     wait_for(lambda: len(running(c)) == 8, "eight lists at once")
     check("8 warm-ups run already" in warm(c, "warm", "v", code=1), "a ninth")
     check(c.server.cli("status").count(b"warming ") == 8, "status")
@@ -241,7 +241,7 @@ def a_warm_up_ends_with_its_client(c):
         job.communicate(timeout=20)
     wait_for(lambda: running(c) == [], "jobs go on without their clients")
     warm(c, "warm", "v")
-    left = start_list(c, list(SIZES), "v", "--ahead", "1M")
+    left = start_list(c, list(SIZES), "v", "--ahead", "1Mi")
     wait_for(lambda: len(running(c)) == 1, "a list")
     begin = time.monotonic()
     cold(c)
@@ -251,6 +251,6 @@ def a_warm_up_ends_with_its_client(c):
 
 
 try:
-    harness.run("--cache", "64M", prepare=fill)
+    harness.run("--cache", "64Mi", prepare=fill)
 finally:
     shutil.rmtree(SCRATCH, ignore_errors=True)

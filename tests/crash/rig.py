@@ -20,7 +20,7 @@ BUILD = os.path.join(harness.TOP, os.environ.get("BUILD", "build"))
 harness.BUILD = BUILD
 VOLUME = "vol"
 # small segments, so that there are many; no more RAM and threads than the tests need
-OPTIONS = ("--cache", "16M", "--workers", "1", "--segment-size", "8M", "--inode-entries", "4096", "--map-entries",
+OPTIONS = ("--cache", "16Mi", "--workers", "1", "--segment-size", "8Mi", "--inode-entries", "4096", "--map-entries",
            "4096", "--blocking-threads", "4")
 
 

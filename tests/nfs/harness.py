@@ -31,7 +31,7 @@ class Server:
         self.folder = tempfile.mkdtemp(prefix="sluice-", dir=base)
         self.pool = os.path.join(self.folder, "pool")
         self.socket = os.path.join(self.folder, "control.sock")
-        self.options = options or ("--cache", "64M")
+        self.options = options or ("--cache", "64Mi")
         self.process, self.port, self.starts = None, None, 0
 
     def start(self, timeout=30):

@@ -119,7 +119,7 @@ def main():
     parser.add_argument("--files", type=int, default=30000)
     parser.add_argument("--linear", action="store_true")
     args = parser.parse_args()
-    server = harness.Server("--cache", "256M")
+    server = harness.Server("--cache", "256Mi")
     passed = 0
     try:
         server.start()

@@ -112,15 +112,15 @@ def auto_finds_out_by_itself(t):
 @test
 def policy_and_share_outlive_a_restart(t):
     t.server.create("kept")
-    t.server.cli("volume", "set", "kept", "cache=epoch", "cache-share=24M")
+    t.server.cli("volume", "set", "kept", "cache=epoch", "cache-share=24Mi")
     eq(t.server.stop(), None)
     t.server.start()
     shown = show(t, "kept")
-    eq((shown["cache"], shown["cache_now"], shown["cache_share"]), ("epoch", "epoch", "24M"))
+    eq((shown["cache"], shown["cache_now"], shown["cache_share"]), ("epoch", "epoch", "24Mi"))
     check(b"at present" not in t.server.cli("volume", "show", "kept"), "auto alone says what it does")
     for wrong in ("cache=mru", "cache-share=0%", "cache-share=101%", "cache-share=lots", "cache-share=0"):
         check(b"right would be" in t.server.cli("volume", "set", "kept", wrong, check=False), wrong)
 
 
 if __name__ == "__main__":
-    run("--cache", "32M")
+    run("--cache", "32Mi")

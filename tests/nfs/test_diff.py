@@ -180,7 +180,7 @@ def main():
     options = parser.parse_args()
     print(f"# seed {options.seed}", flush=True)
     dice = random.Random(options.seed)
-    server = harness.Server("--cache", "64M").start()
+    server = harness.Server("--cache", "64Mi").start()
     passed = failed = 0
     try:
         server.create("v")

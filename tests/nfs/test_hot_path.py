@@ -262,7 +262,7 @@ def main():
         subprocess.run(["cc", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-o", library,
                         os.path.join(HERE, "count_calls.c")], check=True)
         os.environ.update(LD_PRELOAD=library, SLUICE_COUNT_CALLS=COUNTS)
-    run("--cache", "256M", "--workers", "2")
+    run("--cache", "256Mi", "--workers", "2")
 
 
 main()

@@ -16,7 +16,7 @@ OPS = os.environ.get("LIBNFS_OPS") or os.path.join(harness.BUILD, "tests", "libn
 def prepare(server):
     server.create("vol")
     server.create("squashed", "127.0.0.0/8:rw", "root", "--mode", "0777")
-    server.create("small", "127.0.0.0/8:rw", "none", "--size", "8M")
+    server.create("small", "127.0.0.0/8:rw", "none", "--size", "8Mi")
     server.create("rovol")
     with server.connect() as nfs:
         root = nfs.mnt(b"/rovol").fh

@@ -79,7 +79,7 @@ def records(nfs, roots):
 class Run:
     def __init__(self, args):
         self.args = args
-        self.server = harness.Server("--cache", "64M")
+        self.server = harness.Server("--cache", "64Mi")
         self.writers, self.taken, self.slowest = [], [], 0
 
     def look(self, name, before, after):

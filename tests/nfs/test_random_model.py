@@ -200,7 +200,7 @@ class Run:
     def __init__(self, seed, operations, restarts):
         self.rng = random.Random(seed)
         self.operations, self.restarts = operations, restarts
-        self.server = harness.Server("--cache", "64M")
+        self.server = harness.Server("--cache", "64Mi")
         self.model, self.handles = Model(), {}
         self.pool = concurrent.futures.ThreadPoolExecutor(3)
         self.done = 0

@@ -108,7 +108,7 @@ def difference(got, data, at):
 class Run:
     def __init__(self, args):
         self.rng, self.args = random.Random(args.seed), args
-        self.server = harness.Server("--cache", "64M", "--segment-size", "8M", base="/dev/shm" if args.ram else None)
+        self.server = harness.Server("--cache", "64Mi", "--segment-size", "8Mi", base="/dev/shm" if args.ram else None)
         self.volumes, self.kept = [], []
         self.count = self.done = self.compared = self.checks = 0
         self.pool = concurrent.futures.ThreadPoolExecutor(2)

@@ -197,4 +197,4 @@ def what_was_loaded_for_nobody_is_counted_when_it_goes(t):
           f"gone without having been used: {counts['readahead_unused_bytes']}")
 
 
-run("--cache", os.environ.get("CACHE", "64M"), "--workers", "2")
+run("--cache", os.environ.get("CACHE", "64Mi"), "--workers", "2")

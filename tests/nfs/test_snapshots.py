@@ -365,4 +365,4 @@ def space_comes_back_when_all_is_deleted(c):
 
 
 if __name__ == "__main__":
-    harness.run("--cache", "64M")
+    harness.run("--cache", "64Mi")

@@ -58,7 +58,7 @@ static void repeated_listen_adds_up_and_replaces_the_default(void **state)
 static void the_command_line_has_the_last_word(void **state)
 {
     char path[32];
-    file_with("[server]\npool = /from-file\nworkers = 3\n[memory]\ncache = 1G\n", path);
+    file_with("[server]\npool = /from-file\nworkers = 3\n[memory]\ncache = 1Gi\n", path);
     assert_int_equal(read_words("--workers", "5", "-c", path, NULL), 0);
     assert_string_equal(options.pool, "/from-file");
     assert_int_equal(options.workers, 5);

@@ -24,7 +24,7 @@ struct settings {
 static const struct config_option table[] = {
     {"pool", "path", CONFIG_STRING, NULL, "Where the pool is", "DIR", 0, 0,
      offsetof(struct settings, pool), true},
-    {"cache", "size", CONFIG_SIZE, "1G", "RAM for data", NULL, 1 << 20, 1ull << 40,
+    {"cache", "size", CONFIG_SIZE, "1Gi", "RAM for data", NULL, 1 << 20, 1ull << 40,
      offsetof(struct settings, cache), true},
     {"server", "workers", CONFIG_COUNT, "0", "Threads, 0 for one a core", NULL, 0, 256,
      offsetof(struct settings, workers), true},
@@ -63,7 +63,7 @@ static void refused(const char *text, const char *line, const char *word)
 static void a_good_file_is_taken(void **state)
 {
     assert_int_equal(
-        read_text("# top\n[pool]\npath = /srv/pool ; there\n\n[cache]\nsize=1.5G\n[server]\n"
+        read_text("# top\n[pool]\npath = /srv/pool ; there\n\n[cache]\nsize=1.5Gi\n[server]\n"
                   "workers = 4\nverbose = On\nlisten = 10.0.0.1, 10.0.0.2\n   10.0.0.3\n"),
         0);
     assert_string_equal(settings.pool, "/srv/pool");
@@ -93,8 +93,8 @@ static void mistakes_name_their_line_and_word(void **state)
     refused("[pool]\nsize = 1G\n", ":2:", "[cache]");
     refused("path = /x\n", ":1:", "path");
     refused("[cache]\n\nsize = lots\n", ":3:", "lots");
-    refused("[cache]\nsize = 4K\n", ":2:", "1M");
-    refused("[cache]\nsize = 2T\n", ":2:", "1T");
+    refused("[cache]\nsize = 4K\n", ":2:", "1Mi");
+    refused("[cache]\nsize = 2T\n", ":2:", "1Ti");
     refused("[server]\nworkers = 257\n", ":2:", "256");
     refused("[server]\nworkers = -1\n", ":2:", "-1");
     refused("[server]\nverbose = maybe\n", ":2:", "maybe");
@@ -120,7 +120,7 @@ static void the_example_is_a_file_of_defaults(void **state)
     config_print_example(table, OPTIONS, to);
     config_print_help(table, OPTIONS, to);
     fflush(to);
-    assert_non_null(strstr(text, "\n#size = 1G\n"));
+    assert_non_null(strstr(text, "\n#size = 1Gi\n"));
     assert_non_null(strstr(text, "  --size SIZE"));
     assert_null(strstr(text, "--verbose"));
     rewind(to);
@@ -144,22 +144,32 @@ static void sizes(void **state)
     } cases[] = {
         {"0", 0, 0},
         {"4096", 0, 4096},
-        {"64K", 0, 65536},
-        {"64k", 0, 65536},
-        {"1.5G", 0, 3ull << 29},
-        {"1T", 0, 1ull << 40},
+        {"64K", 0, 64000},
+        {"64k", 0, 64000},
+        {"64Ki", 0, 65536},
+        {"1.5G", 0, 1500000000},
+        {"1.5Gi", 0, 3ull << 29},
+        {"1T", 0, 1000000000000},
+        {"1Ti", 0, 1ull << 40},
         {"2MiB", 0, 2 << 20},
-        {"0.5K", 0, 512},
+        {"2MB", 0, 2000000},
+        {"0.5k", 0, 500},
+        {"0.5Ki", 0, 512},
+        {"0.0625Gi", 0, 1 << 26},
         {"18446744073709551615", 0, UINT64_MAX},
         {"18446744073709551616", -ERANGE, 0},
-        {"16E", -ERANGE, 0},
-        {"15E", 0, 15ull << 60},
+        {"16Ei", -ERANGE, 0},
+        {"18.5E", -ERANGE, 0},
+        {"15Ei", 0, 15ull << 60},
         {"", -EINVAL, 0},
         {"K", -EINVAL, 0},
         {"-1", -EINVAL, 0},
         {"1.5", -EINVAL, 0},
         {"1.K", -EINVAL, 0},
-        {"1KB", -EINVAL, 0},
+        {"1B", -EINVAL, 0},
+        {"1i", -EINVAL, 0},
+        {"1kiBs", -EINVAL, 0},
+        {"1M/s", -EINVAL, 0},
         {"1 K", -EINVAL, 0},
         {"1X", -EINVAL, 0},
         {"0x10", -EINVAL, 0},
@@ -171,10 +181,21 @@ static void sizes(void **state)
     }
     char text[16];
     assert_string_equal(size_format(1023, text), "1023");
-    assert_string_equal(size_format(3ull << 29, text), "1.5G");
-    assert_string_equal(size_format(1ull << 40, text), "1T");
-    assert_string_equal(size_format((1 << 20) - 1, text), "1M");
-    assert_string_equal(size_format(UINT64_MAX, text), "16E");
+    assert_string_equal(size_format(3ull << 29, text), "1.5Gi");
+    assert_string_equal(size_format(1ull << 40, text), "1Ti");
+    assert_string_equal(size_format((1 << 20) - 1, text), "1Mi");
+    assert_string_equal(size_format(UINT64_MAX, text), "16Ei");
+    assert_string_equal(size_format(1536, text), "1.5Ki");
+    char exact[SIZE_TEXT];
+    assert_string_equal(size_exact(0, exact), "0");
+    assert_string_equal(size_exact(999, exact), "999");
+    assert_string_equal(size_exact(2000000000000, exact), "2T");
+    assert_string_equal(size_exact(3ull << 29, exact), "1.5Gi");
+    assert_string_equal(size_exact(1048576, exact), "1Mi");
+    assert_string_equal(size_exact(200000, exact), "200k");
+    assert_string_equal(size_exact(1500000, exact), "1.5M");
+    assert_string_equal(size_exact(1000001, exact), "1000001");
+    assert_string_equal(size_exact(UINT64_MAX, exact), "18446744073709551615");
 }
 
 int main(void)

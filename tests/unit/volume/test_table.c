@@ -217,7 +217,7 @@ static void volumes_and_unknown_keys_survive_a_restart(void **state)
     assert_null(strstr(trees[tree - 1].props, "cache"));
     c.config.cache = (struct store_cache_setting){.policy = STORE_CACHE_EPOCH, .share_bytes = 1 << 30};
     assert_int_equal(change(do_update, &c), 0);
-    assert_non_null(strstr(trees[tree - 1].props, "\"cache\":\"epoch\",\"cache_share\":\"1G\""));
+    assert_non_null(strstr(trees[tree - 1].props, "\"cache\":\"epoch\",\"cache_share\":\"1Gi\""));
     assert_int_equal(cache_told.policy, STORE_CACHE_EPOCH);
     assert_int_equal(cache_told.share_bytes, 1 << 30);
     cache_told = (struct store_cache_setting){0};
@@ -236,7 +236,8 @@ static void cache_settings_are_text(void **state)
         uint32_t percent;
         uint64_t bytes;
     } good[] = {{"none", "none", 0, 0}, {"40%", "40%", 40, 0}, {"1%", "1%", 1, 0}, {"100%", "none", 0, 0},
-                {"64G", "64G", 0, UINT64_C(64) << 30}, {"1.5T", "1536G", 0, UINT64_C(1536) << 30},
+                {"64Gi", "64Gi", 0, UINT64_C(64) << 30}, {"64G", "64G", 0, UINT64_C(64000000000)},
+                {"1.5Ti", "1.5Ti", 0, UINT64_C(1536) << 30},
                 {"1000001", "1000001", 0, 1000001}};
     static const char *const bad[] = {"", "0", "0%", "101%", "4294967297%", "-1%", "40 %", "%", "big", "40%%"};
     struct store_cache_setting setting;
