@@ -7,6 +7,7 @@
 #define SLUICE_BASE_CORO_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct coro;
 
@@ -24,6 +25,17 @@ struct coro *coro_self(void);
 /* Suspends the running coroutine until somebody wakes it.  Each wake ends one wait.  Must not be called
  * with coro_self() == NULL. */
 void coro_wait(void);
+
+/* The same, and the time that it takes counts as spent on that. */
+enum coro_spent {
+    CORO_SPENT_GATE, /* its turn under a volume's limits */
+    CORO_SPENT_META, /* a group's commit, metadata */
+    CORO_SPENT_DISK, /* reads and writes of data */
+    CORO_SPENTS
+};
+void coro_wait_for(enum coro_spent what);
+/* Nanoseconds that the running coroutine has waited so since it started: CORO_SPENTS of them. */
+const uint64_t *coro_spent(void);
 
 /* Makes c ready; it runs later in the same pass of its worker (in the next one after some thousand others).
  * From c's own worker only.  c must be waiting, or about to wait without anything in between that could run

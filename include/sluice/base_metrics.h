@@ -15,6 +15,7 @@
     X(rpc_bytes_out, "bytes sent") \
     X(rpc_connections, "connections accepted") \
     X(rpc_sendmsg, "sendmsg operations") \
+    X(rpc_slow, "calls that took longer than slow-operation-ms") \
     X(rpc_waited, "calls that had to wait in a coroutine") \
     X(read_ops, "READ calls") \
     X(read_bytes, "bytes given to READ") \

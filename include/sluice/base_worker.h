@@ -56,7 +56,7 @@ struct ring_wait {
     bool finished, waiting;
 };
 struct io_uring_sqe *ring_wait_sqe(struct ring_wait *w); /* after prep: ring_op_attach(sqe, &w->op) */
-int ring_wait(struct ring_wait *w);                      /* the result, as io_uring gives it */
+int ring_wait(struct ring_wait *w); /* the result, as io_uring gives it; counts as CORO_SPENT_DISK */
 
 /* Makes room for `entries` (at most 4,096) so that the next worker_sqe() calls do not submit in between: before
  * entries that are linked with IOSQE_IO_LINK, or fetched before an earlier one is filled in. */

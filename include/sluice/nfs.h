@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "sluice/base_histogram.h"
 #include "sluice/store.h"
 
 enum { NFS_HANDLE_SIZE = 32 };
@@ -18,5 +19,19 @@ void nfs_stop(void);
 void nfs_each_procedure(void (*each)(void *arg, const char *program, const char *procedure, uint64_t calls,
                                      uint64_t errors),
                         void *arg);
+
+struct nfs_op_stats {
+    const char *protocol, *operation; /* "nfs3", "READ" */
+    uint64_t calls, errors;           /* errors: answered with a status that is not OK */
+    uint64_t bytes;                   /* of data read or written */
+    struct histogram latency;         /* from the call's arrival until its reply goes to the socket */
+};
+/* Each operation that was called on the volume (its snapshots included) since the server started; volume 0: calls that
+ * named none.  Any thread. */
+void nfs_each_op(uint32_t volume, void (*each)(void *arg, const struct nfs_op_stats *stats), void *arg);
+
+/* Logs a slow call, at most once a second: for struct rpc_options.  Workers. */
+struct rpc_slow;
+void nfs_slow(const struct rpc_slow *slow);
 
 #endif

@@ -11,10 +11,13 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "sluice/base_coro.h"
+#include "sluice/base_histogram.h"
 #include "sluice/base_slice.h"
 #include "sluice/base_xdr.h"
 
 enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 8, RPC_TICK_SECONDS = 5 };
+enum { RPC_CLIENT_TAGS = 16, RPC_CLIENTS_IDLE = 1024 };
 
 enum rpc_flavor { RPC_AUTH_NONE = 0, RPC_AUTH_SYS = 1 };
 
@@ -23,6 +26,11 @@ struct rpc_cred {
     uint32_t uid, gid; /* 65534 for AUTH_NONE */
     uint32_t group_count;
     uint32_t groups[RPC_GROUPS_MAX];
+};
+
+/* Numbers that the handlers' layer has noted of a client, the last first; 0: none.  Older ones are forgotten. */
+struct rpc_client_tags {
+    uint32_t at[RPC_CLIENT_TAGS];
 };
 
 /* What a handler may use; lives until the reply is queued.  Worker-local. */
@@ -34,6 +42,12 @@ struct rpc_call {
     uint64_t *conn_scratch; /* RPC_CONN_SCRATCH words of the connection for the handler's layer, zero at first */
     struct xdr_in args;     /* stays valid while the call lives, across waits */
     struct xdr_out out;     /* results; 1 KiB of room unless rpc_reply_room() made more */
+
+    uint64_t received_ns;            /* when its last byte came, to about a pass of the worker; monotonic */
+    uint64_t spent_ns[CORO_SPENTS];  /* of the time since then */
+    struct rpc_client_tags *client;  /* of the peer's address */
+    void *noted;                     /* the handlers' layer's own, NULL at first */
+    struct histogram *latency;       /* set by the handler: counts the time until the reply goes to the socket */
 };
 
 enum rpc_result {
@@ -87,6 +101,14 @@ struct rpc_program {
 /* Before rpc_start(); the memory must stay.  -ENOSPC past 16 programs. */
 int rpc_register(const struct rpc_program *program);
 
+/* A call whose reply the kernel has taken. */
+struct rpc_slow {
+    const struct rpc_call *call; /* its args and out are gone */
+    const char *procedure;
+    uint64_t total_ns;  /* since it was received */
+    uint64_t socket_ns; /* of these, that the finished reply has waited for the socket and the client */
+};
+
 struct rpc_options {
     char *const *listen; /* "127.0.0.1:2049", "[::1]:2049", "*:2049" is not known: "0.0.0.0:2049", "[::]:2049" */
     uint32_t listen_count;
@@ -99,6 +121,8 @@ struct rpc_options {
     uint64_t duplicate_entries;    /* bound of the duplicate request cache, in replies */
     uint64_t duplicate_bytes;      /* and in bytes of kept replies */
     bool rpcbind;                  /* register the programs there (libtirpc) */
+    uint64_t slow_ns;              /* calls that take longer are told to slow(), on their worker; 0: none */
+    void (*slow)(const struct rpc_slow *slow);
 };
 
 /* Binds, listens, accepts.  Workers run.  Main thread.  *why gets a sentence ("127.0.0.1:2049: address already in
@@ -118,6 +142,22 @@ struct rpc_stats {
     uint64_t connections, requests_in_flight, bytes_in_flight, duplicate_entries, duplicate_bytes;
 };
 void rpc_stats(struct rpc_stats *out); /* any thread; approximate */
+/* A client is an address: what it has done since the server started, or since it was last forgotten.  Those without a
+ * connection are kept for a while, RPC_CLIENTS_IDLE at most for all. */
+struct rpc_client_info {
+    struct sockaddr_storage peer; /* without its port */
+    unsigned connections;
+    uint64_t calls, bytes_in, bytes_out;
+    uint64_t latency_ns; /* sum over its calls, until their replies went to the socket */
+    uint64_t idle_ns;    /* without a connection for so long; 0: it has one */
+    uint32_t tags[RPC_CLIENT_TAGS];
+    unsigned tag_count;
+};
+/* All of them in the order of addresses; to be freed.  -ENOMEM.  Any thread. */
+int rpc_clients(struct rpc_client_info **list, unsigned *count);
+/* Notes `tag` as the last one. */
+void rpc_client_tag(struct rpc_client_tags *tags, uint32_t tag);
+
 /* Calls each() with every connected peer's address.  Control thread. */
 void rpc_each_peer(void (*each)(void *arg, const struct sockaddr_storage *peer), void *arg);
 

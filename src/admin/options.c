@@ -29,6 +29,11 @@ const struct config_option options_table[] = {
      FIELD(log_level)},
     {"server", "rpcbind", CONFIG_BOOL, "no", "Register NFS and MOUNT at this machine's rpcbind", "yes|no",
      FIELD(rpcbind)},
+    {"server", "metrics", CONFIG_STRING, "127.0.0.1:9720",
+     "Address for Prometheus, http://ADDR:PORT/metrics; off is none", "ADDR:PORT|off", FIELD(metrics)},
+    {"server", "slow-operation-ms", CONFIG_COUNT, "1000",
+     "Operations that take longer are logged with where their time went; 0 logs none", "MS",
+     FIELD(slow_operation_ms)},
     {"server", "blocking-threads", CONFIG_COUNT, "8", "Threads for system calls that block", "N",
      FIELD(blocking_threads), .least = 1, .most = 256},
     {"server", "coroutines", CONFIG_COUNT, "20000", "Most requests that may wait at once, all together",
@@ -189,7 +194,7 @@ static int apply_command_line(struct command_line *line)
 
 /* ---- checks across options ---- */
 
-static int check_listen(const char *text, struct config_error *error)
+static int check_listen(const char *key, const char *text, struct config_error *error)
 {
     char host[INET6_ADDRSTRLEN + 2];
     uint8_t address[16];
@@ -211,8 +216,8 @@ static int check_listen(const char *text, struct config_error *error)
     }
     if (host_good && port_good)
         return 0;
-    return wrong(error, "listen: '%s' is not an address and a port; right would be 127.0.0.1:2049, "
-                 "[::1]:2049, or 0.0.0.0:2049 for every IPv4 address", text);
+    return wrong(error, "%s: '%s' is not an address and a port; right would be 127.0.0.1:2049, "
+                 "[::1]:2049, or 0.0.0.0:2049 for every IPv4 address", key, text);
 }
 
 static int check(const struct options *o, struct config_error *error)
@@ -224,10 +229,12 @@ static int check(const struct options *o, struct config_error *error)
     if (o->listen.count == 0)
         return wrong(error, "listen: no address is given; right would be 127.0.0.1:2049");
     for (size_t i = 0; i < o->listen.count; i++) {
-        int bad = check_listen(o->listen.at[i], error);
+        int bad = check_listen("listen", o->listen.at[i], error);
         if (bad)
             return bad;
     }
+    if (strcmp(o->metrics, "off") != 0 && check_listen("metrics", o->metrics, error))
+        return -EINVAL;
     if (o->segment_size % 4096)
         return wrong(error, "segment-size: must be a multiple of 4Ki");
     if (o->bytes_per_connection < 2 * o->record_max)

@@ -119,6 +119,7 @@ static int start_rpc(const struct options *o)
         .bytes_per_connection = o->bytes_per_connection, .send_buffer = o->send_buffer,
         .record_max = (uint32_t)o->record_max, .duplicate_entries = o->duplicate_entries,
         .duplicate_bytes = o->duplicate_bytes, .rpcbind = o->rpcbind,
+        .slow_ns = o->slow_operation_ms * UINT64_C(1000000), .slow = nfs_slow,
     };
     int error = rpc_start(&options, why);
     if (error)

@@ -261,6 +261,7 @@ int coro_start(void (*fn)(void *arg), void *arg)
     c->arg = arg;
     c->ended = c->queued = false;
     c->fake_stack = NULL;
+    memset(c->spent, 0, sizeof(c->spent));
     c->remote_wake.run = remote_wake_run;
 #if WITH_TSAN
     c->tsan_fiber = __tsan_create_fiber(0);
@@ -275,6 +276,19 @@ void coro_wait(void)
     struct coro *c = coro_self();
     assert(c && "only a coroutine can wait");
     switch_to(c->resumer);
+}
+
+void coro_wait_for(enum coro_spent what)
+{
+    struct coro *c = coro_self();
+    uint64_t since = clock_monotonic_ns();
+    coro_wait();
+    c->spent[what] += clock_monotonic_ns() - since;
+}
+
+const uint64_t *coro_spent(void)
+{
+    return coro_self()->spent;
 }
 
 void coro_wake(struct coro *c)

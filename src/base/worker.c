@@ -260,7 +260,7 @@ int ring_wait(struct ring_wait *w)
 {
     if (!w->finished) {
         w->waiting = true;
-        coro_wait();
+        coro_wait_for(CORO_SPENT_DISK);
         assert(w->finished && "woken by somebody else");
     }
     return w->result;

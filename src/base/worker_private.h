@@ -26,6 +26,7 @@ struct coro {
     void *fake_stack; /* ASan */
     void *tsan_fiber; /* TSan */
     unsigned valgrind_id;
+    uint64_t spent[CORO_SPENTS]; /* ns */
 };
 
 struct coro_queue {

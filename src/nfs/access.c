@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "nfs/opstats.h"
 #include "sluice/base_log.h"
 #include "sluice/volume.h"
 
@@ -14,6 +15,7 @@ int access_check(struct rpc_call *call, uint32_t tree, struct store_cred *cred)
     int error = volume_access(tree, call->peer, call->conn_scratch, &grant);
     if (error)
         return error;
+    opstats_tree(call, tree);
     if (!grant.allowed)
         return -EACCES;
     volume_squash(&grant, call->cred.uid, call->cred.gid, call->cred.groups, call->cred.group_count,

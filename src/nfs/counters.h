@@ -1,11 +1,12 @@
-/* Calls and errors of each procedure.  A worker counts in a block of its own; reading adds the blocks up. */
+/* Calls and errors of each procedure that concerns no volume (those that do: opstats.h).  A worker counts in a block of
+ * its own; reading adds the blocks up. */
 #ifndef SLUICE_NFS_COUNTERS_H
 #define SLUICE_NFS_COUNTERS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum counters_program { COUNTERS_MOUNT3, COUNTERS_NFS3, COUNTERS_PROGRAMS };
+enum counters_program { COUNTERS_MOUNT3, COUNTERS_PROGRAMS };
 enum { COUNTERS_PROCEDURES = 24 };
 
 int counters_start(unsigned workers); /* -ENOMEM */

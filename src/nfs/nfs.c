@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "nfs/counters.h"
+#include "nfs/opstats.h"
 #include "nfs/server.h"
 #include "nfs/snapview.h"
 #include "sluice/base_worker.h"
@@ -17,6 +18,8 @@ int nfs_start(struct store *store)
     memcpy(nfs_server.handle_key, store->ops->secret(store), sizeof nfs_server.handle_key);
     int error = counters_start(workers_count());
     if (!error)
+        error = opstats_start(workers_count());
+    if (!error)
         error = rpc_register(&mount_program);
     if (!error)
         error = rpc_register(&nfs_program);
@@ -26,27 +29,37 @@ int nfs_start(struct store *store)
 void nfs_stop(void)
 {
     counters_stop();
+    opstats_stop();
     mount_list_clear();
 }
 
-static void each_of(enum counters_program which, const struct rpc_program *program,
-                    void (*each)(void *arg, const char *program, const char *procedure,
-                                 uint64_t calls, uint64_t errors),
-                    void *arg)
+bool nfs_op_name(unsigned op, const char **protocol, const char **operation)
 {
-    const struct rpc_version *version = program->versions;
-    for (uint32_t i = 0; i < version->count; i++) {
-        uint64_t calls, errors;
-        counters_read(which, i, &calls, &errors);
-        if (calls)
-            each(arg, program->name, version->procedures[i].name, calls, errors);
-    }
+    const struct rpc_version *nfs3 = &nfs_program.versions[0];
+    if (op - OPSTATS_NFS3 >= nfs3->count)
+        return false;
+    *protocol = "nfs3";
+    *operation = nfs3->procedures[op - OPSTATS_NFS3].name;
+    return true;
 }
 
 void nfs_each_procedure(void (*each)(void *arg, const char *program, const char *procedure,
                                      uint64_t calls, uint64_t errors),
                         void *arg)
 {
-    each_of(COUNTERS_MOUNT3, &mount_program, each, arg);
-    each_of(COUNTERS_NFS3, &nfs_program, each, arg);
+    const struct rpc_version *mount = mount_program.versions;
+    const char *protocol, *operation;
+    uint64_t calls, errors;
+    for (uint32_t i = 0; i < mount->count; i++) {
+        counters_read(COUNTERS_MOUNT3, i, &calls, &errors);
+        if (calls)
+            each(arg, mount_program.name, mount->procedures[i].name, calls, errors);
+    }
+    for (unsigned op = 0; op < OPSTATS_OPS; op++) {
+        if (!nfs_op_name(op, &protocol, &operation))
+            continue;
+        opstats_total(op, &calls, &errors);
+        if (calls)
+            each(arg, nfs_program.name, operation, calls, errors);
+    }
 }

@@ -1,10 +1,10 @@
 #include "nfs/nfs3.h"
 
-#include "nfs/counters.h"
+#include "nfs/opstats.h"
 
 static enum rpc_result nfs3_null(struct rpc_call *call)
 {
-    counters_answered(COUNTERS_NFS3, NFS3_NULL, false);
+    opstats_done(call, OPSTATS_NFS3 + NFS3_NULL, false);
     return RPC_DONE;
 }
 

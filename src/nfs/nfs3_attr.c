@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "nfs/access.h"
-#include "nfs/counters.h"
 #include "nfs/nfs3.h"
+#include "nfs/opstats.h"
 
 enum { NANOSECONDS_END = 1000000000 };
 
@@ -157,7 +157,7 @@ enum nfs3_status nfs3_put_status(struct rpc_call *call, int error)
 {
     enum nfs3_status status = nfs3_status(call->procedure, error);
     xdr_put_u32(&call->out, status);
-    counters_answered(COUNTERS_NFS3, call->procedure, status != NFS3_OK);
+    opstats_done(call, OPSTATS_NFS3 + call->procedure, status != NFS3_OK);
     return status;
 }
 

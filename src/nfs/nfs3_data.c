@@ -1,6 +1,7 @@
 /* READ, WRITE, COMMIT. */
 #include "nfs/handle.h"
 #include "nfs/nfs3.h"
+#include "nfs/opstats.h"
 
 /* Cuts what a READ asks for to what the store takes: bytes past the largest file's end are not there. */
 static void clamp_range(uint64_t *offset, uint32_t *count)
@@ -17,6 +18,7 @@ static enum rpc_result put_read(struct rpc_call *call, const struct store_attr *
                                 struct slice_list *data)
 {
     nfs3_put_status(call, 0);
+    opstats_bytes(call, data->bytes);
     nfs3_put_post_op_attr(&call->out, attr);
     xdr_put_u32(&call->out, data->bytes);
     xdr_put_bool(&call->out, eof);
@@ -133,6 +135,7 @@ enum rpc_result nfs3_write(struct rpc_call *call) /* RFC 1813, 3.3.7 */
     enum nfs3_status status = nfs3_put_status(call, error);
     nfs3_put_wcc(&call->out, &wcc);
     if (status == NFS3_OK) {
+        opstats_bytes(call, count);
         xdr_put_u32(&call->out, count);
         xdr_put_u32(&call->out, FILE_SYNC);
         put_verifier(&call->out);

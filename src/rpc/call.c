@@ -129,7 +129,10 @@ static void call_run(void *arg)
 {
     struct call *call = arg;
     reply_reset(call);
-    bool done = call_result(call, call->procedure->handle(&call->rpc));
+    enum rpc_result result = call->procedure->handle(&call->rpc);
+    for (unsigned i = 0; i < CORO_SPENTS; i++)
+        call->rpc.spent_ns[i] += coro_spent()[i];
+    bool done = call_result(call, result);
     if (call->drc)
         repeat_finish(call, done);
     else

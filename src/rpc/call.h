@@ -29,6 +29,7 @@ struct call {
     const uint8_t *args_at;
     uint32_t estimate;     /* of the results, while the call waits */
     uint32_t charge;       /* bytes it counts with its connection */
+    uint64_t answered_ns;  /* when the reply was ready */
     uint32_t length, sent; /* of the whole reply, record mark included */
     uint8_t *head;         /* mark, reply header, results: head_within, or malloc'd */
     uint32_t head_room, head_length;

@@ -38,6 +38,7 @@ static void flush(struct task *task)
     }
     worker->flush_queued = false;
     worker->spent = 0;
+    worker->now_ns = worker->handed_ns = 0;
 }
 
 static void untouch_first(struct rpc_worker *worker)
@@ -208,8 +209,10 @@ static void take_calls(struct rpc_conn *conn, uint64_t pass_cost)
         }
     }
     count_gathered(conn);
-    if (calls)
+    if (calls) {
         metric_add(METRIC_rpc_calls, calls);
+        histogram_bump(&conn->client->calls, calls);
+    }
 }
 
 static void receive_done(struct ring_op *op, int result, uint32_t cqe_flags)
@@ -221,6 +224,8 @@ static void receive_done(struct ring_op *op, int result, uint32_t cqe_flags)
     conn_touch(conn);
     if (result > 0) {
         metric_add(METRIC_rpc_bytes_in, (uint32_t)result);
+        histogram_bump(&conn->client->bytes_in, (uint32_t)result);
+        conn->received_ns = rpc_now(conn->worker);
         record_received(&conn->reader, (uint32_t)result);
         if (!conn->later)
             take_calls(conn, PASS_COST / 2);
@@ -297,6 +302,7 @@ static void conn_free(struct rpc_conn *conn)
     conn_unlink(conn);
     rpc_gauge(&worker->bytes, -(int64_t)conn->gathered);
     record_reader_free(&conn->reader);
+    client_leave(conn->client);
     close(conn->fd);
     conn->magic = 0;
     free(conn);
@@ -378,6 +384,15 @@ static void unmap(struct sockaddr_storage *address)
     memcpy(address, &four, sizeof(four));
 }
 
+/* The client is gone already, or there is no memory: it will come again. */
+static void give_up(struct rpc_conn *conn)
+{
+    struct rpc_worker *worker = conn->worker;
+    close(conn->fd);
+    free(conn);
+    listen_uncount(worker);
+}
+
 static void conn_arrived(struct task *task)
 {
     struct rpc_conn *conn = (struct rpc_conn *)((char *)task - offsetof(struct rpc_conn, handover));
@@ -386,14 +401,17 @@ static void conn_arrived(struct task *task)
         getsockname(conn->fd, (struct sockaddr *)&conn->local, &local_length) < 0 ||
         record_reader_init(&conn->reader, &conn->worker->buffers, rpc_server.options.record_max) <
             0) {
-        struct rpc_worker *worker = conn->worker;
-        close(conn->fd); /* gone already, or no memory: the client will come again */
-        free(conn);
-        listen_uncount(worker);
+        give_up(conn);
         return;
     }
     unmap(&conn->peer);
     unmap(&conn->local);
+    conn->client = client_enter(conn->worker->index, &conn->peer);
+    if (!conn->client) {
+        record_reader_free(&conn->reader);
+        give_up(conn);
+        return;
+    }
     conn_link(conn);
     metric_add(METRIC_rpc_connections, 1);
     if (atomic_load(&rpc_server.draining))

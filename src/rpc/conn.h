@@ -4,6 +4,7 @@
 #define RPC_CONN_H
 
 #include "rpc/call.h"
+#include "rpc/clients.h"
 #include "rpc/record.h"
 #include "rpc/server.h"
 
@@ -32,6 +33,9 @@ struct rpc_conn {
     uint32_t gathered; /* what that one counts */
     unsigned still;    /* ticks without a byte moving in the middle of something */
     uint64_t moved;    /* bytes received and acknowledged at the last tick */
+
+    uint64_t received_ns; /* when bytes came last */
+    struct rpc_client *client;
 
     struct record_reader reader;
     struct ring_op receive_op, send_op;

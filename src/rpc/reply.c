@@ -26,6 +26,11 @@ struct call *call_get(struct rpc_conn *conn)
     call->rpc.peer = &conn->peer;
     call->rpc.local = &conn->local;
     call->rpc.conn_scratch = conn->scratch;
+    call->rpc.received_ns = conn->received_ns;
+    memset(call->rpc.spent_ns, 0, sizeof(call->rpc.spent_ns));
+    call->rpc.client = &conn->client->tags;
+    call->rpc.noted = NULL;
+    call->rpc.latency = NULL;
     call->next = NULL;
     call->conn = conn;
     call->procedure = NULL;

@@ -55,10 +55,12 @@ void send_drop(struct rpc_conn *conn)
 
 void send_queue(struct rpc_conn *conn, struct call *call)
 {
-    if (conn->closing)
+    if (conn->closing) {
         call_put(call);
-    else
+    } else {
+        call->answered_ns = rpc_now(conn->worker);
         push(call->length < SMALL_REPLY ? &conn->small : &conn->bulk, call);
+    }
     conn_touch(conn);
 }
 
@@ -113,15 +115,29 @@ static bool batch_full(const struct send_batch *batch, struct share until)
     return batch->message.msg_iovlen >= until.pieces || batch->bytes >= until.bytes;
 }
 
+/* One look at the clock serves all replies of a pass. */
+static uint64_t handed_now(struct rpc_worker *worker)
+{
+    if (!worker->handed_ns)
+        worker->handed_ns = clock_monotonic_ns();
+    return worker->handed_ns;
+}
+
 /* A queue's replies go on the batch until it holds so much. */
 static void batch_take(struct send_batch *batch, struct rpc_conn *conn, struct call_queue *from,
                        struct share until, size_t most)
 {
+    uint64_t now = handed_now(conn->worker), latency = 0;
     while (from->first && !batch_full(batch, until)) {
         struct call *call = pop(from);
+        uint64_t took = now - call->rpc.received_ns;
+        latency += took;
+        if (call->rpc.latency)
+            histogram_add(call->rpc.latency, took);
         push(&conn->leaving, call);
         batch_add(batch, call, most);
     }
+    histogram_bump(&conn->client->latency_ns, latency);
 }
 
 /* Bulk replies alone leave in large portions, which is cheaper.  A small reply has to wait until the sendmsg before it
@@ -151,9 +167,23 @@ static void batch_fill(struct send_batch *batch, struct rpc_conn *conn)
     batch_take(batch, conn, &conn->bulk, (struct share){BATCH_PIECES, most}, most);
 }
 
+static void tell_slow(const struct call *call, uint64_t now)
+{
+    metric_add(METRIC_rpc_slow, 1);
+    const struct rpc_slow slow = {
+        .call = &call->rpc,
+        .procedure = call->procedure->name,
+        .total_ns = now - call->rpc.received_ns,
+        .socket_ns = now - call->answered_ns,
+    };
+    rpc_server.options.slow(&slow);
+}
+
 static void sent(struct rpc_conn *conn, uint32_t bytes)
 {
+    uint64_t now = rpc_now(conn->worker);
     metric_add(METRIC_rpc_bytes_out, bytes);
+    histogram_bump(&conn->client->bytes_out, bytes);
     while (bytes) {
         struct call *call = conn->leaving.first;
         uint32_t left = call->length - call->sent;
@@ -162,6 +192,8 @@ static void sent(struct rpc_conn *conn, uint32_t bytes)
             return;
         }
         bytes -= left;
+        if (now - call->rpc.received_ns >= rpc_server.slow_ns && call->procedure)
+            tell_slow(call, now);
         call_put(pop(&conn->leaving));
     }
 }

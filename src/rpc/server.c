@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "rpc/call.h"
+#include "rpc/clients.h"
 #include "rpc/conn.h"
 #include "rpc/drc.h"
 #include "rpc/listen.h"
@@ -47,6 +48,7 @@ int rpc_start(const struct rpc_options *options, char why[256])
     rpc_server.options = *options;
     rpc_server.bytes_per_worker =
         options->bytes_in_flight ? options->bytes_in_flight / workers_count() : UINT64_MAX;
+    rpc_server.slow_ns = options->slow_ns && options->slow ? options->slow_ns : UINT64_MAX;
     rpc_server.options.listen = NULL; /* the caller's; listen_open() has read it */
     if (make_workers() < 0) {
         snprintf(why, 256, "no memory");
@@ -171,6 +173,7 @@ bool rpc_stop(unsigned ms)
     on_each_worker(free_worker);
     listen_close();
     drc_stop();
+    clients_free();
     free(rpc_server.workers);
     rpc_server.workers = NULL;
     rpc_server.worker_count = 0;

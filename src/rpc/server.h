@@ -32,6 +32,8 @@ struct rpc_worker {
     bool later_queued;
     _Atomic bool ticking;
     uint64_t spent; /* in this pass, on taking calls; bytes, see conn.c */
+    uint64_t now_ns;    /* when this pass began, see rpc_now(); 0: nobody has asked yet */
+    uint64_t handed_ns; /* when replies of this pass went to sockets; 0: none has yet */
     struct call *free_calls;
     unsigned free_call_count;
     struct send_batch *free_batches;
@@ -46,6 +48,7 @@ struct rpc_server {
     struct rpc_worker *workers;
     unsigned worker_count;
     uint64_t bytes_per_worker; /* in flight */
+    uint64_t slow_ns;          /* UINT64_MAX: none is */
     _Atomic uint64_t connections;
     _Atomic uint64_t connection_numbers;
     _Atomic uint64_t handovers; /* replies on their way to another worker */
@@ -59,6 +62,15 @@ struct rpc_server {
 };
 
 extern struct rpc_server rpc_server;
+
+/* The time of this pass: one look at the clock serves all that arrives together.  Whoever asks also touches a
+ * connection, so that the pass has an end here. */
+static inline uint64_t rpc_now(struct rpc_worker *worker)
+{
+    if (!worker->now_ns)
+        worker->now_ns = clock_monotonic_ns();
+    return worker->now_ns;
+}
 
 static inline void rpc_gauge(uint64_t *gauge, int64_t change)
 {

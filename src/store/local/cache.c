@@ -296,7 +296,7 @@ void cache_wait(struct cache *c, struct frame *f, uint16_t mask)
         waiter.next = c->waits[list].first;
         c->waits[list].first = &waiter;
         spin_give(&c->waits[list].spin);
-        coro_wait();
+        coro_wait_for(CORO_SPENT_DISK);
     }
 }
 

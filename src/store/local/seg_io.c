@@ -155,7 +155,7 @@ int seg_write(struct local *l, place_t place, const struct iovec *iov, unsigned 
     struct seg_worker *w = &st->workers[worker_index(worker_self())];
     for (unsigned tries = 0; tries < WRITE_TRIES; tries++) {
         queue_request(w, &r);
-        coro_wait();
+        coro_wait_for(CORO_SPENT_DISK);
         if (r.result <= 0 && r.result != -EINTR && r.result != -EAGAIN)
             break;
     }

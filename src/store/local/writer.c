@@ -65,7 +65,7 @@ int writer_run(struct local *l, struct mutation *m)
     m->task.run = wake_coroutine;
     if (!push(l->writer, m))
         return SL_EFROZEN;
-    coro_wait();
+    coro_wait_for(CORO_SPENT_META);
     return m->result;
 }
 
