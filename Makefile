@@ -28,7 +28,7 @@ endif
 override LDFLAGS += -pthread
 
 LAYERS := base store store/local volume rpc nfs admin
-SERVER_LIBS := -luring -llmdb -luv -ltirpc -lurcu -lurcu-common -lisal -lsodium -ljansson -linih
+SERVER_LIBS := -luring -llmdb -luv -ltirpc -lurcu -lurcu-common -lisal -lsodium -ljansson -linih -lmicrohttpd
 override CPPFLAGS += -I/usr/include/tirpc
 
 objects = $(patsubst %,$(BUILD)/obj/%.o,$(wildcard $(foreach d,$(1),src/$(d)/*.c src/$(d)/*.S)))

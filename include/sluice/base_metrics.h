@@ -1,6 +1,6 @@
 /* Counters that cost one unshared add.  Each thread counts in a block of its own; reading adds them up.
- * The list below is the only place that names them: `sluice status`, the documentation and (later) Prometheus
- * are expanded from it.  Any thread. */
+ * The list below is the only place that names them: `sluice metrics` and Prometheus are expanded from it (there
+ * cache_hits is sluice_cache_hits_total, and what ends in _ns is in seconds).  Any thread. */
 #ifndef SLUICE_BASE_METRICS_H
 #define SLUICE_BASE_METRICS_H
 
@@ -11,8 +11,8 @@
     X(rpc_calls, "RPC calls received") \
     X(rpc_bad, "RPC records that were malformed or refused") \
     X(rpc_duplicates, "calls answered from the duplicate request cache") \
-    X(rpc_bytes_in, "bytes received") \
-    X(rpc_bytes_out, "bytes sent") \
+    X(rpc_received_bytes, "bytes received") \
+    X(rpc_sent_bytes, "bytes sent") \
     X(rpc_connections, "connections accepted") \
     X(rpc_sendmsg, "sendmsg operations") \
     X(rpc_slow, "calls that took longer than slow-operation-ms") \

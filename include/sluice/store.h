@@ -193,6 +193,8 @@ struct store_cache_stats { /* since the start; frames are shared, and count wher
     uint64_t held_bytes, bound_bytes; /* bound: what the share comes to; 0: none */
     uint64_t read_bytes;              /* READ has asked for, in whole blocks */
     uint64_t disk_bytes;              /* of those, and read ahead, that came from disk */
+    uint64_t missed_bytes;            /* that READ had to wait for the disk for */
+    uint64_t ahead_bytes, ahead_unused_bytes; /* loaded ahead of readers; given to other data without being read */
 };
 
 struct store_range { /* what a call is about to look at */

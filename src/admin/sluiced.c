@@ -6,10 +6,12 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+#include <urcu.h>
 
 #include "admin/commands.h"
 #include "admin/control.h"
 #include "admin/housekeeping.h"
+#include "admin/metrics_http.h"
 #include "admin/options.h"
 #include "admin/pool_check.h"
 #include "sluice/base_worker.h"
@@ -137,8 +139,9 @@ static void say_ready(const struct options *o)
         size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", listeners[i]);
     }
-    log_notice("sluiced", "ready: pool %s, %s of RAM for data, %u workers, listening on %s, control socket %s",
-               o->pool, size_format(o->cache, cache), workers_count(), text, o->socket);
+    log_notice("sluiced", "ready: pool %s, %s of RAM for data, %u workers, listening on %s, control socket %s, "
+               "metrics %s", o->pool, size_format(o->cache, cache), workers_count(), text, o->socket,
+               *metrics_http_url() ? metrics_http_url() : "off");
 }
 
 static void serve(void)
@@ -154,6 +157,17 @@ static void serve(void)
     uv_timer_stop(&on_tick);
 }
 
+/* Files are served without it too. */
+static void start_metrics(const struct options *o)
+{
+    char why[256];
+    if (strcmp(o->metrics, "off") == 0)
+        return;
+    if (metrics_http_start(&loop, o->metrics, why))
+        log_warning("sluiced", "no metrics over HTTP: %s; --metrics ADDR:PORT says where, --metrics off that there "
+                    "shall be none", why);
+}
+
 static int with_rpc(const struct options *o)
 {
     char why[256];
@@ -163,8 +177,10 @@ static int with_rpc(const struct options *o)
         rpc_stop(0);
         return error;
     }
+    start_metrics(o);
     say_ready(o);
     serve();
+    metrics_http_stop();
     alarm(STOP_SECONDS);
     bool calls_ended = rpc_stop(RPC_STOP_MS);
     bool commands_ended = control_stop(CONTROL_STOP_MS);
@@ -222,6 +238,7 @@ static int run(const struct options *o)
     commands_options = o;
     commands_started = time(NULL);
     uv_loop_init(&loop);
+    rcu_register_thread();
     int error = workers_start(o->workers);
     if (error) {
         log_error("sluiced", "the workers cannot be started: %s", sl_strerror(error));
@@ -230,6 +247,7 @@ static int run(const struct options *o)
     error = with_workers(o);
     blocking_stop();
     workers_stop(WORKERS_STOP_MS);
+    rcu_unregister_thread();
     return error;
 }
 

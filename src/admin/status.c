@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "admin/commands.h"
+#include "admin/metrics_http.h"
 #include "admin/warm.h"
 #include "sluice/base_worker.h"
 #include "sluice/nfs.h"
@@ -63,9 +64,9 @@ json_t *command_status(struct request *r)
     volume_each(count_volume, &volumes);
     json_t *procedures = json_array();
     nfs_each_procedure(add_procedure, procedures);
-    return json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "pid", (int)getpid(), "uptime",
+    return json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}", "pid", (int)getpid(), "uptime",
                      (json_int_t)(time(NULL) - commands_started), "workers", (int)workers_count(),
                      "coroutines", (int)coro_count(), "volumes", (int)volumes, "listen", listeners(),
-                     "pool", pool_status(), "clients", client_status(), "procedures", procedures,
-                     "warming", warm_status());
+                     "metrics", metrics_http_url(), "pool", pool_status(), "clients", client_status(),
+                     "procedures", procedures, "warming", warm_status());
 }

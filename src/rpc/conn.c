@@ -223,7 +223,7 @@ static void receive_done(struct ring_op *op, int result, uint32_t cqe_flags)
     conn->more = cqe_flags & IORING_CQE_F_SOCK_NONEMPTY;
     conn_touch(conn);
     if (result > 0) {
-        metric_add(METRIC_rpc_bytes_in, (uint32_t)result);
+        metric_add(METRIC_rpc_received_bytes, (uint32_t)result);
         histogram_bump(&conn->client->bytes_in, (uint32_t)result);
         conn->received_ns = rpc_now(conn->worker);
         record_received(&conn->reader, (uint32_t)result);

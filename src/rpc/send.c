@@ -182,7 +182,7 @@ static void tell_slow(const struct call *call, uint64_t now)
 static void sent(struct rpc_conn *conn, uint32_t bytes)
 {
     uint64_t now = rpc_now(conn->worker);
-    metric_add(METRIC_rpc_bytes_out, bytes);
+    metric_add(METRIC_rpc_sent_bytes, bytes);
     histogram_bump(&conn->client->bytes_out, bytes);
     while (bytes) {
         struct call *call = conn->leaving.first;

@@ -37,6 +37,8 @@ void cache_stats(struct cache *c, uint32_t tree, struct store_cache_stats *out);
 void cache_forget(struct cache *c, uint32_t tree);
 /* A READ has got so many blocks.  For the statistics. */
 void cache_count_read(struct cache *c, struct cache_class *class, uint64_t blocks);
+/* So many blocks were read from disk for it: because somebody waits for them, or ahead of that. */
+void cache_count_fetched(struct cache *c, struct cache_class *class, unsigned blocks, bool ahead);
 
 /* Where all frames' data lies, and how much of it from its beginning has been touched. */
 uint8_t *cache_arena(struct cache *c, uint64_t *bytes);

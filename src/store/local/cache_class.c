@@ -131,17 +131,35 @@ static struct class_count *mine(struct cache *c, uint16_t class)
     return &c->counts[(size_t)i * (CACHE_CLASSES + 1) + class];
 }
 
+static void add(uint64_t *counter, uint64_t blocks)
+{
+    __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + blocks, __ATOMIC_RELAXED);
+}
+
 void cache_count_read(struct cache *c, struct cache_class *class, uint64_t blocks)
 {
+    add(&mine(c, class_number(c, class))->read, blocks);
+}
+
+void cache_count_fetched(struct cache *c, struct cache_class *class, unsigned blocks, bool ahead)
+{
     struct class_count *count = mine(c, class_number(c, class));
-    __atomic_store_n(&count->read, __atomic_load_n(&count->read, __ATOMIC_RELAXED) + blocks, __ATOMIC_RELAXED);
+    add(ahead ? &count->ahead : &count->missed, blocks);
 }
 
 void class_count_loaded(struct cache *c, uint16_t class, uint16_t mask)
 {
-    struct class_count *count = mine(c, class);
-    uint64_t before = __atomic_load_n(&count->loaded, __ATOMIC_RELAXED);
-    __atomic_store_n(&count->loaded, before + (unsigned)__builtin_popcount(mask), __ATOMIC_RELAXED);
+    add(&mine(c, class)->loaded, (unsigned)__builtin_popcount(mask));
+}
+
+void class_count_unused(struct cache *c, uint16_t class, unsigned blocks)
+{
+    add(&mine(c, class)->unused, blocks);
+}
+
+static uint64_t bytes_of(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED) * STORE_BLOCK;
 }
 
 void cache_stats(struct cache *c, uint32_t tree, struct store_cache_stats *out)
@@ -156,7 +174,10 @@ void cache_stats(struct cache *c, uint32_t tree, struct store_cache_stats *out)
     };
     for (unsigned i = 0; i < c->counters; i++) {
         struct class_count *count = &c->counts[(size_t)i * (CACHE_CLASSES + 1) + class_number(c, class)];
-        out->read_bytes += __atomic_load_n(&count->read, __ATOMIC_RELAXED) * STORE_BLOCK;
-        out->disk_bytes += __atomic_load_n(&count->loaded, __ATOMIC_RELAXED) * STORE_BLOCK;
+        out->read_bytes += bytes_of(&count->read);
+        out->disk_bytes += bytes_of(&count->loaded);
+        out->missed_bytes += bytes_of(&count->missed);
+        out->ahead_bytes += bytes_of(&count->ahead);
+        out->ahead_unused_bytes += bytes_of(&count->unused);
     }
 }

@@ -187,6 +187,7 @@ static void forget_ahead(struct cache *c, struct frame *f)
     atomic_store(&f->ahead, 0);
     atomic_fetch_sub(&c->ahead_blocks, blocks);
     metric_add(METRIC_readahead_unused_bytes, (uint64_t)blocks * STORE_BLOCK);
+    class_count_unused(c, f->class, blocks);
 }
 
 bool ghost_take(struct part *p, uint64_t key, uint16_t class)

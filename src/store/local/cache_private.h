@@ -78,7 +78,7 @@ struct cache_class {
 };
 
 struct class_count { /* 4 KiB blocks; one for each class and worker */
-    uint64_t read, loaded;
+    uint64_t read, loaded, missed, ahead, unused;
 };
 
 struct waiter {
@@ -192,6 +192,8 @@ int classes_open(struct cache *c);
 void classes_close(struct cache *c);
 /* A claim of these blocks, to read them from disk. */
 void class_count_loaded(struct cache *c, uint16_t class, uint16_t mask);
+/* Blocks loaded ahead that go without having been used. */
+void class_count_unused(struct cache *c, uint16_t class, unsigned blocks);
 /* Blocks that the class may hold; UINT64_MAX: no bound. */
 uint64_t class_bound(const struct cache *c, const struct cache_class *class);
 

@@ -227,7 +227,7 @@ static void give_claims_back(struct local *l, struct fetch *at, unsigned count, 
 }
 
 /* Reads what of [at, at + count) nobody else is reading. */
-static int load(struct local *l, struct fetch *at, unsigned count, bool ahead)
+static int load(struct local *l, const struct fetch_list *list, struct fetch *at, unsigned count, bool ahead)
 {
     unsigned blocks = 0, pieces = 0;
     struct reads r;
@@ -248,11 +248,13 @@ static int load(struct local *l, struct fetch *at, unsigned count, bool ahead)
     give_claims_back(l, at, count, ahead);
     free(r.memory);
     metric_add(ahead ? METRIC_readahead_bytes : METRIC_cache_misses, ahead ? (uint64_t)blocks * BLOCK : blocks);
+    if (!list->warm)
+        cache_count_fetched(l->cache, list->class, blocks, ahead);
     return error;
 }
 
 /* What others were reading; if that went wrong for them it is ours. */
-static int await(struct local *l, struct fetch *f)
+static int await(struct local *l, const struct fetch_list *list, struct fetch *f)
 {
     if (!f->frame)
         return f->result;
@@ -261,7 +263,7 @@ static int await(struct local *l, struct fetch *f)
         if (tries == TRIES)
             return f->result = -EIO;
         cache_wait(l->cache, f->frame, mask);
-        int error = load(l, f, 1, false);
+        int error = load(l, list, f, 1, false);
         if (error)
             return f->result = error;
     }
@@ -270,11 +272,11 @@ static int await(struct local *l, struct fetch *f)
 
 int fetch_run(struct local *l, struct fetch_list *list)
 {
-    int error = load(l, list->at, list->count, list->ahead);
+    int error = load(l, list, list->at, list->count, list->ahead);
     if (error)
         return error;
     for (unsigned i = 0; i < list->count; i++) {
-        int result = await(l, &list->at[i]);
+        int result = await(l, list, &list->at[i]);
         if (!error)
             error = result;
     }

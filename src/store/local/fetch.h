@@ -21,6 +21,7 @@ struct fetch_list { /* begins as zeroes and its class; points into itself, so ne
     struct cache_class *class; /* for whom */
     struct fetch *at;
     unsigned count, room;
+    bool warm;  /* for a warm-up: the statistics of its class leave it out */
     bool ahead; /* nobody has asked for it: what is loaded is marked (cache_mark_ahead) */
     struct fetch within[FETCH_WITHIN];
 };

@@ -173,7 +173,7 @@ static void rest(uint64_t since, uint64_t reads)
 static void load_windows(struct warm *w)
 {
     while (w->next_run < w->run_count && !w->error && !atomic_load(&w->l->stopping)) {
-        struct fetch_list list = {.class = w->class};
+        struct fetch_list list = {.class = w->class, .warm = true};
         uint64_t since = clock_monotonic_ns(), reads = metric_read(METRIC_read_ops);
         int error = window_add(w, &list);
         drop_refused(w, &list);
