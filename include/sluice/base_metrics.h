@@ -48,7 +48,9 @@
     X(blocks_punched, "4 KiB blocks given back by hole punching") \
     X(blocks_split, "4 KiB blocks copied so that a clone has its own") \
     X(blocks_compacted, "live 4 KiB blocks moved by compaction") \
-    X(reaper_steps, "steps of background work")
+    X(reaper_steps, "steps of background work") \
+    X(drop_steps, "steps of removing what only dropped versions saw") \
+    X(drop_ns, "nanoseconds of the writer that these steps took")
 
 enum metric {
 #define METRIC_ENUM(name, help) METRIC_##name,

@@ -535,9 +535,10 @@ int meta_drop_step(struct meta_txn *t, unsigned budget_us, bool *more)
 {
     struct drop *d = calloc(1, sizeof(*d));
     size_t room = (versions_count(versions_of(t)) + 1) * sizeof(*d->left);
+    uint64_t start = clock_monotonic_ns();
     if (d) {
         d->t = t;
-        d->end = clock_monotonic_ns() + budget_us * 1000ull;
+        d->end = start + budget_us * 1000ull;
         d->left = malloc(room);
         d->gone = malloc(room);
     }
@@ -554,5 +555,7 @@ int meta_drop_step(struct meta_txn *t, unsigned budget_us, bool *more)
         free(d->gone);
     }
     free(d);
+    metric_add(METRIC_drop_steps, 1);
+    metric_add(METRIC_drop_ns, clock_monotonic_ns() - start);
     return t->failed;
 }
