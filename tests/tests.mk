@@ -35,7 +35,7 @@ check-crash: all $(RECFS) ## kill -9, power loss, failing disks, reduced
 		'tests/crash/powerloss.py --images 80 --seed $(SEED)' tests/crash/faults.py
 
 check-kernel: all ## a real Linux client
-	@tests/run $(TEST_ENV) 'tests/kernel/run 3000 16'
+	@tests/run $(TEST_ENV) 'tests/kernel/run 3000 16 1000'
 
 check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with ASan and UBSan
 	@$(MAKE) --no-print-directory SAN=address all

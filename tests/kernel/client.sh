@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs in the guest: what people do with a mounted volume.  MODE=root (squash none) or MODE=user (uid 1000, root
-# squashed); HOST, a directory of the host with a `tree` and a git repository `repo` in it; FIO, megabytes.
+# squashed); HOST, a directory of the host with a `tree` and a git repository `repo` in it; FIO, megabytes; CHANGES to what a
+# snapshot was taken of.
 set -u
 server=10.0.2.2 opts=vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock
 a=/h/mnt/a b=/h/mnt/b sub=/h/mnt/sub
@@ -125,6 +126,7 @@ as 'mkdir -p /mnt/a/s/deep /tmp/copy && cd /mnt/a/s && for i in $(seq 200); do e
 admin snapshot create $MODE@one
 as 'cd /mnt/a/s && for i in $(seq 100); do echo changed >>f$i; mv f$i g$i; done && rm f15*; mkdir new && echo x >new/y &&
     dd if=/dev/zero of=deep/big bs=1000 seek=500 count=7 conv=notrunc 2>/dev/null' || fail "change the live tree"
+as "cd /mnt/a/s && for i in \$(seq $CHANGES); do echo \$i >w\$((i % 500)); done" || fail "$CHANGES changes"
 mnt /$MODE@one $b ,ro
 same /tmp/copy/s /mnt/b/s "a mounted snapshot differs"
 refused 'echo x >/mnt/b/s/f1'
