@@ -149,6 +149,7 @@ struct rpc_client_info {
     unsigned connections;
     uint64_t calls, bytes_in, bytes_out;
     uint64_t latency_ns; /* sum over its calls, until their replies went to the socket */
+    uint64_t gate_ns;    /* of that, spent at gates */
     uint64_t idle_ns;    /* without a connection for so long; 0: it has one */
     uint32_t tags[RPC_CLIENT_TAGS];
     unsigned tag_count;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "admin/events.h"
 #include "sluice/base_metrics.h"
 
 const struct options *commands_options;
@@ -18,6 +19,10 @@ struct command {
 static const struct command commands[] = {
     {"status", command_status, " "},
     {"metrics", command_metrics, " "},
+    {"stats", command_stats, " name "},
+    {"clients", command_clients, " "},
+    {"activity", command_activity, " "},
+    {"events", command_events, " last "},
     {"settle", command_settle, " "},
     {"volume-create", command_volume_create, " name size allow squash owner mode "},
     {"volume-list", command_volume_list, " deleted "},
@@ -48,10 +53,14 @@ static const struct command commands[] = {
     {"warm", command_warm, " name path path_hex list ahead "},
 };
 
-static bool knows(const struct command *command, const char *key)
+/* Those that change nothing an admin has made; all others are events when they have succeeded. */
+static const char only_look[] = " status metrics stats clients activity events settle volume-list volume-show "
+                                "snapshot-list policy-list diff mount-command ls cat pool-check pool-scrub warm ";
+
+static bool lists(const char *words, const char *key)
 {
     size_t length = strlen(key);
-    for (const char *at = command->arguments; (at = strstr(at, key)); at++)
+    for (const char *at = words; (at = strstr(at, key)); at++)
         if (at[-1] == ' ' && at[length] == ' ')
             return true;
     return false;
@@ -62,12 +71,15 @@ static json_t *run(const struct command *command, struct request *r)
     const char *key;
     json_t *value;
     json_object_foreach (r->args, key, value) {
-        if (strcmp(key, "command") == 0 || (*key && !strchr(key, ' ') && knows(command, key)))
+        if (strcmp(key, "command") == 0 || (*key && !strchr(key, ' ') && lists(command->arguments, key)))
             continue;
         return request_error(-EINVAL, "%s has no argument '%.80s'; its arguments are:%s", command->name,
                              key, command->arguments);
     }
-    return command->run(r);
+    json_t *answer = command->run(r);
+    if (!lists(only_look, command->name) && answer && !json_is_false(json_object_get(answer, "ok")))
+        events_record(r->uid, command->name, r->args);
+    return answer;
 }
 
 json_t *command_run(struct request *r)
@@ -160,6 +172,17 @@ json_t *command_metrics(struct request *r)
                             json_pack("{s:I, s:s}", "value", (json_int_t)metric_read(i), "help",
                                       metric_helps[i]));
     return json_pack("{s:o}", "metrics", values);
+}
+
+json_t *command_events(struct request *r)
+{
+    enum { MOST = 10000, DEFAULT = 50 };
+    const json_t *last = json_object_get(r->args, "last");
+    json_int_t most = last ? json_integer_value(last) : DEFAULT;
+    if (most < 1 || most > MOST)
+        return request_error(-EINVAL, "last: from 1 to %d events can be shown", MOST);
+    json_t *events = events_last((unsigned)most);
+    return events ? json_pack("{s:o}", "events", events) : request_error(-ENOMEM, "no memory");
 }
 
 json_t *command_settle(struct request *r)

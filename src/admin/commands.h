@@ -15,6 +15,10 @@ json_t *command_run(struct request *r);
 
 json_t *command_status(struct request *r);
 json_t *command_metrics(struct request *r);
+json_t *command_stats(struct request *r);
+json_t *command_clients(struct request *r);
+json_t *command_activity(struct request *r);
+json_t *command_events(struct request *r);
 json_t *command_settle(struct request *r);
 json_t *command_volume_create(struct request *r);
 json_t *command_volume_list(struct request *r);

@@ -41,6 +41,11 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(deleted, NULL, "Those that were deleted and are still kept") \
     X(list, "FILE", "Warm the files named there, one a line, in the order they will be read; - is standard input") \
     X(ahead, "SIZE", "How much of a list may be loaded and not read yet (default: a quarter of the cache)") \
+    X(last, "N", "So many of the last ones (default: 50)") \
+    X(all, NULL, "Also those that have left") \
+    X(once, NULL, "Show it once, and leave") \
+    X(sort, "BY", "ops (the default), read, write, latency, gate, hits or name") \
+    X(interval, "SECONDS", "How often it is renewed (default: 1)") \
     X(data, NULL, "Also read all data and compare them with their checksums") \
     X(rate, "RATE", "Most bytes of data to read a second, like 50M, or none (default: 200M)")
 
@@ -100,6 +105,11 @@ int ask_and_show(const struct cli *cli, json_t *request, void (*human)(const jso
 
 const char *text_of(const json_t *from, const char *key);
 long long number_of(const json_t *from, const char *key);
+double real_of(const json_t *from, const char *key); /* 0 where there is none */
+/* "85 us", "1.2 ms", "3.4 s" */
+const char *time_text(char to[16], double seconds);
+/* Names with commas between them. */
+void join_names(const json_t *names, char *to, size_t room);
 /* A number of bytes for people: "512B", "1.5Gi". */
 const char *bytes_text(char to[32], uint64_t bytes);
 /* "1 file", "2 files" */
@@ -125,6 +135,10 @@ double seconds_now(void); /* since some moment */
 
 int cli_status(const struct cli *cli);
 int cli_metrics(const struct cli *cli);
+int cli_stats(const struct cli *cli);
+int cli_clients(const struct cli *cli);
+int cli_events(const struct cli *cli);
+int cli_top(const struct cli *cli);
 int cli_settle(const struct cli *cli);
 int cli_volume_create(const struct cli *cli);
 int cli_volume_list(const struct cli *cli);

@@ -86,6 +86,18 @@ static const struct cli_command commands[] = {
              "^C stops it."},
     {"pool compact", "DIR", "Makes a stopped pool's metadata as small as it can be", 0, 1, " ", .run = cli_pool_compact,
      .more = "A crash in the middle leaves it as it was. There must be room for a copy of what is in use."},
+    {"top", "[--sort BY] [--once] [--interval SECONDS]", "Shows what goes on, on a screen that renews itself", 0, 0,
+     " sort once interval ", .run = cli_top,
+     .more = "Volumes and connected clients: operations and bytes a second, the mean latency, how long calls waited at "
+             "the gate for their turn under the volume's limits, and how much of what was read was in RAM. The keys at "
+             "the foot change the order; q ends it."},
+    {"stats", "VOL", "Shows what a volume's clients have asked for since the server started", 1, 1, " ",
+     .run = cli_stats,
+     .more = "Latency is from the arrival of a call until its reply is handed to the socket; median and p99 are "
+             "estimated from buckets that double."},
+    {"clients", "[--all]", "Lists connected clients: what they use and what they have done", 0, 0, " all ",
+     .run = cli_clients},
+    {"events", "[--last N]", "Lists what admins have changed, and when", 0, 0, " last ", .run = cli_events},
     {"metrics", "", "Shows every counter", 0, 0, " ", .run = cli_metrics},
     {"settle", "", "Waits until background work is done", 0, 0, " ", .run = cli_settle},
 };

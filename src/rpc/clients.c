@@ -184,6 +184,7 @@ static void join(struct rpc_client_info *to, const struct rpc_client *c, uint64_
     to->bytes_in += value(&c->bytes_in);
     to->bytes_out += value(&c->bytes_out);
     to->latency_ns += value(&c->latency_ns);
+    to->gate_ns += value(&c->gate_ns);
     if (idle < to->idle_ns)
         to->idle_ns = idle;
     join_tags(to, &c->tags);

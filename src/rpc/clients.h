@@ -12,7 +12,7 @@ struct rpc_client {
     struct rpc_client *newer, *older; /* of those without a connection */
     struct sockaddr_storage peer;     /* without its port */
     unsigned worker, connections;
-    uint64_t calls, bytes_in, bytes_out, latency_ns; /* written by its worker with relaxed stores */
+    uint64_t calls, bytes_in, bytes_out, latency_ns, gate_ns; /* written by its worker with relaxed stores */
     uint64_t left_ns;                                /* when the last connection went */
     struct rpc_client_tags tags;
 };

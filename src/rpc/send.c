@@ -127,17 +127,20 @@ static uint64_t handed_now(struct rpc_worker *worker)
 static void batch_take(struct send_batch *batch, struct rpc_conn *conn, struct call_queue *from,
                        struct share until, size_t most)
 {
-    uint64_t now = handed_now(conn->worker), latency = 0;
+    uint64_t now = handed_now(conn->worker), latency = 0, gate = 0;
     while (from->first && !batch_full(batch, until)) {
         struct call *call = pop(from);
         uint64_t took = now - call->rpc.received_ns;
         latency += took;
+        gate += call->rpc.spent_ns[CORO_SPENT_GATE];
         if (call->rpc.latency)
             histogram_add(call->rpc.latency, took);
         push(&conn->leaving, call);
         batch_add(batch, call, most);
     }
     histogram_bump(&conn->client->latency_ns, latency);
+    if (gate)
+        histogram_bump(&conn->client->gate_ns, gate);
 }
 
 /* Bulk replies alone leave in large portions, which is cheaper.  A small reply has to wait until the sendmsg before it
