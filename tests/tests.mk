@@ -20,7 +20,7 @@ check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad in
 	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
-		tests/nfs/test_hot_path.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
+		tests/nfs/test_hot_path.py tests/nfs/test_watch.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
 		'tests/nfs/test_random_versions.py --operations 5000 --seed $(SEED)' \
 		tests/nfs/test_snapshots.py 'tests/nfs/test_diff.py --seed $(SEED)' \
 		'tests/nfs/test_prefix.py --snapshots 200 --seed $(SEED)' \

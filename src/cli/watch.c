@@ -32,7 +32,7 @@ static void show_operation(const json_t *op)
         bytes_text(bytes, (uint64_t)number_of(op, "bytes"));
     if (calls)
         time_text(mean, real_of(op, "seconds") / (double)calls);
-    printf("%-6s %-16s %12lld %9lld %8s %8s %8s %8s\n", text_of(op, "protocol"), text_of(op, "operation"), calls,
+    printf("%-6s %-16s %11lld %8lld %8s %8s %8s %8s\n", text_of(op, "protocol"), text_of(op, "operation"), calls,
            number_of(op, "errors"), bytes, mean, time_text(median, real_of(op, "median_seconds")),
            time_text(p99, real_of(op, "p99_seconds")));
 }
@@ -65,7 +65,7 @@ static void show_stats(const json_t *answer)
     show_cache(v);
     const json_t *operations = json_object_get(v, "operations");
     if (json_array_size(operations))
-        printf("\n%-6s %-16s %12s %9s %8s %8s %8s %8s\n", "PROTO", "OPERATION", "CALLS", "ERRORS", "BYTES", "MEAN",
+        printf("\n%-6s %-16s %11s %8s %8s %8s %8s %8s\n", "PROTO", "OPERATION", "CALLS", "ERRORS", "BYTES", "MEAN",
                "MEDIAN", "P99");
     json_array_foreach (operations, i, op)
         show_operation(op);
