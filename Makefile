@@ -72,7 +72,7 @@ install: all ## install under PREFIX (default /usr/local)
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m755 $(BUILD)/sluiced $(DESTDIR)$(PREFIX)/sbin/
 	install -m755 $(BUILD)/sluice $(DESTDIR)$(PREFIX)/bin/
-	install -m644 README.md docs/*.md conf/sluice.conf $(DESTDIR)$(PREFIX)/share/doc/sluice/
+	install -m644 README.md docs/*.md conf/sluice.conf conf/grafana-dashboard.json $(DESTDIR)$(PREFIX)/share/doc/sluice/
 	install -m644 docs/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 	install -m644 conf/sluice.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 

@@ -105,6 +105,45 @@ def promtool_finds_nothing_wrong(t):
     eq((done.returncode, done.stdout.decode()), (0, ""))
 
 
+def queries(node):
+    """Every PromQL expression of the dashboard."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("expr", "definition", "query") and isinstance(value, str):
+                yield value
+            else:
+                yield from queries(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from queries(value)
+
+
+@test
+def the_dashboard_asks_only_for_what_there_is(t):
+    fh = t.file(b"f", bytes(10000))
+    eq(t.nfs.read(fh, 0, 4096).status, "OK")
+    text, samples = scrape(t.server)
+    known = set(re.findall(r"^# TYPE (\S+)", text, re.M)) | {name for name, _ in samples}
+    labels = {label for _, texts in samples for label in re.findall(r'(\w+)="', texts or "")} | {"instance", "job"}
+    with open(os.path.join(harness.TOP, "conf", "grafana-dashboard.json")) as file:
+        dashboard = json.load(file)
+    asked = [query for query in queries(dashboard) if query != "prometheus"]
+    check(len(asked) > 20, f"{len(asked)} queries")
+    names = {name for query in asked for name in re.findall(r"\b(?:sluice|process)_\w+", query)}
+    eq(names - known, set(), "metrics that there are not")
+    used = {label for query in asked for label in re.findall(r"(\w+)=~?\"", query)}
+    used |= {label.strip() for query in asked for some in re.findall(r"by \(([^)]*)\)", query) for label in some.split(",")}
+    eq(used - labels, set(), "labels that there are not")
+    rules = [{"record": f"a:b{n}", "expr": query.replace("$__rate_interval", "1m").replace("$volume", ".*")}
+             for n, query in enumerate(asked) if not query.startswith("label_values")]
+    path = os.path.join(t.server.folder, "rules.json")  # JSON is YAML as well
+    with open(path, "w") as file:
+        json.dump({"groups": [{"name": "dashboard", "rules": rules}]}, file)
+    done = subprocess.run(["promtool", "check", "rules", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    eq(done.returncode, 0, done.stdout.decode())
+    check(f"{len(rules)} rules found" in done.stdout.decode(), done.stdout.decode())
+
+
 @test
 def a_deleted_volume_takes_its_series_with_it(t):
     t.server.create("gone")
