@@ -236,7 +236,7 @@ def top_looks_right_at_80_columns(t):
         check(any(re.match(r"127\.3\.2\.1 +\S+ +\S+", line) for line in lines), lines)
         eq(lines[23], "sort: o)ps r)ead w)rite l)atency g)ate h)its n)ame  q)uit")
         terminal.tmux("send-keys", "n")
-        terminal.until(r"^a-volume.*\n(.*\n)*scratch.*\ntrain", "sorted by name")
+        terminal.until(r"^a-volume.*\n(.*\n)*scratch.*\n(.*\n)*train", "sorted by name")
         first = terminal.screen()[1]
         wait_for(lambda: terminal.screen()[1] != first, "it renews itself")
 
