@@ -23,6 +23,12 @@ int access_check(struct rpc_call *call, uint32_t tree, struct store_cred *cred)
     return 0;
 }
 
+bool access_permitted(struct rpc_call *call, uint32_t tree)
+{
+    struct volume_grant grant;
+    return volume_access(tree, call->peer, call->conn_scratch, &grant) == 0 && grant.allowed;
+}
+
 bool access_allowed(const struct rpc_call *call, uint32_t tree)
 {
     uint64_t unused[2] = {0};

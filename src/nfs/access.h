@@ -9,11 +9,14 @@
 #include "sluice/rpc.h"
 #include "sluice/store.h"
 
-enum { ACCESS_ADDRESS_TEXT = 64 };
+enum { ACCESS_ADDRESS_TEXT = 64, ACCESS_GATE_SCRATCH = 2 }; /* the gate has words 2 and 3 */
 
 /* The credential with which the caller acts in `tree`, squashed, read-only where no rule lets it write.
  * -EACCES: no rule lets this address in.  -ESTALE: no such tree. */
 int access_check(struct rpc_call *call, uint32_t tree, struct store_cred *cred);
+
+/* Some rule lets the caller's address in. */
+bool access_permitted(struct rpc_call *call, uint32_t tree);
 
 /* The same for a call whose answer shall not be remembered (EXPORT asks for every volume). */
 bool access_allowed(const struct rpc_call *call, uint32_t tree);

@@ -1,6 +1,7 @@
 #include "nfs/nfs3.h"
 
 #include "nfs/opstats.h"
+#include "sluice/volume_gate.h"
 
 static enum rpc_result nfs3_null(struct rpc_call *call)
 {
@@ -34,7 +35,8 @@ static const struct rpc_procedure procedures[NFS3_PROCEDURES] = {
 };
 
 static const struct rpc_version versions[] = {
-    {.version = 3, .procedures = procedures, .count = NFS3_PROCEDURES, .expect = nfs3_expect},
+    {.version = 3, .procedures = procedures, .count = NFS3_PROCEDURES, .expect = nfs3_expect,
+     .turn = nfs3_turn, .hold = nfs3_hold, .withdraw = gate_withdraw},
 };
 
 const struct rpc_program nfs_program = {

@@ -165,5 +165,7 @@ int nfs3_open(struct rpc_call *call, struct nfs3_fh fh, struct store_object *obj
               struct store_cred *cred)
 {
     int error = handle_decode(fh.bytes, fh.length, object);
-    return error ? error : access_check(call, object->tree, cred);
+    if (!error)
+        error = access_check(call, object->tree, cred);
+    return !error && call->delayed ? SL_EDELAY : error;
 }

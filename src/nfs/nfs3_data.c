@@ -2,6 +2,7 @@
 #include "nfs/handle.h"
 #include "nfs/nfs3.h"
 #include "nfs/opstats.h"
+#include "sluice/volume_gate.h"
 
 /* Cuts what a READ asks for to what the store takes: bytes past the largest file's end are not there. */
 static void clamp_range(uint64_t *offset, uint32_t *count)
@@ -15,8 +16,10 @@ static void clamp_range(uint64_t *offset, uint32_t *count)
 }
 
 static enum rpc_result put_read(struct rpc_call *call, const struct store_attr *attr, bool eof,
-                                struct slice_list *data)
+                                uint32_t count, struct slice_list *data)
 {
+    if (call->ticket && data->bytes < count)
+        gate_give_back(call->ticket, GATE_READ, count - data->bytes);
     nfs3_put_status(call, 0);
     opstats_bytes(call, data->bytes);
     nfs3_put_post_op_attr(&call->out, attr);
@@ -55,7 +58,7 @@ enum rpc_result nfs3_read(struct rpc_call *call) /* RFC 1813, 3.3.6 */
     }
 
     if (!error)
-        return put_read(call, &attr, eof, &data);
+        return put_read(call, &attr, eof, count, &data);
     slices_clear(&data);
     nfs3_put_status(call, error);
     nfs3_put_post_op_attr(&call->out, &attr);

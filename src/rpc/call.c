@@ -4,9 +4,11 @@
 #include <stdlib.h>
 
 #include "rpc/conn.h"
+#include "rpc/held.h"
 #include "rpc/repeat.h"
 #include "rpc/reply.h"
 #include "sluice/base_coro.h"
+#include "sluice/base_error.h"
 #include "sluice/base_log.h"
 #include "sluice/base_metrics.h"
 
@@ -61,6 +63,7 @@ static bool find_procedure(struct call *call)
         answer_status(call, MESSAGE_PROC_UNAVAIL);
         return false;
     }
+    call->version = version;
     call->procedure = &version->procedures[call->rpc.procedure];
     return true;
 }
@@ -206,11 +209,28 @@ static int begin_query(struct call *call, struct record *record)
     return -EAGAIN;
 }
 
-int call_begin(struct rpc_conn *conn, struct record *record)
+/* Keeps the record until the call's turn comes. */
+static int wait_for_turn(struct call *call, struct record *record, const struct rpc_turn *turn)
 {
-    struct call *call = call_get(conn);
-    if (!call)
-        return -EAGAIN;
+    int error = held_add(call->conn, record, call->version, &call->rpc, turn);
+    if (error == SL_EDELAY) {
+        call->rpc.delayed = true;
+        return begin_query(call, record);
+    }
+    call_put(call);
+    return error ? -EAGAIN : 0;
+}
+
+static int begin(struct call *call, struct record *record)
+{
+    struct rpc_turn turn;
+    if (!call->is_held && call->version->turn && !call->version->turn(&call->rpc, &turn))
+        return wait_for_turn(call, record, &turn);
+    return call->procedure->changes ? begin_change(call, record) : begin_query(call, record);
+}
+
+static int decode(struct call *call, struct record *record)
+{
     enum message_auth auth = 0;
     switch (message_decode(record->data, record->length, &call->rpc, &auth)) {
     case MESSAGE_CALL:
@@ -237,5 +257,26 @@ int call_begin(struct rpc_conn *conn, struct record *record)
     if (!find_procedure(call))
         return 0;
     call->args_at = call->rpc.args.at;
-    return call->procedure->changes ? begin_change(call, record) : begin_query(call, record);
+    return begin(call, record);
+}
+
+int call_begin(struct rpc_conn *conn, struct record *record)
+{
+    struct call *call = call_get(conn);
+    if (!call)
+        return -EAGAIN;
+    call->rpc.pressed = conn->more || record_is_followed(&conn->reader, record);
+    return decode(call, record);
+}
+
+int call_begin_held(struct rpc_conn *conn, struct held *held)
+{
+    struct call *call = call_get(conn);
+    if (!call)
+        return -EAGAIN;
+    call->is_held = true;
+    call->rpc.received_ns = held->received_ns;
+    call->rpc.spent_ns[CORO_SPENT_GATE] = held->waited_ns;
+    call->rpc.ticket = held->ticket;
+    return decode(call, &held->record);
 }

@@ -22,7 +22,9 @@ struct call {
     struct rpc_call rpc; /* first: handlers get a pointer to it */
     struct call *next;
     struct rpc_conn *conn;
+    const struct rpc_version *version;
     const struct rpc_procedure *procedure;
+    bool is_held; /* its turn has come */
     struct drc_entry *drc;
     struct buffer record; /* the call's bytes, if in a buffer of their own */
     uint8_t *copy;        /* or copied: to copy_within, or malloc'd */
@@ -46,6 +48,10 @@ struct call {
  * lost.  -EAGAIN: no memory or no coroutine; nothing has happened, try the same record again
  * later. */
 int call_begin(struct rpc_conn *conn, struct record *record);
+
+/* Runs a call whose turn has come; contract as call_begin(). */
+struct held;
+int call_begin_held(struct rpc_conn *conn, struct held *held);
 
 /* Tells the program what comes: the records are about to be given to call_begin(). */
 void calls_expect(const struct record *records, unsigned count);

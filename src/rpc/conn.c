@@ -142,7 +142,7 @@ static void take_later(struct rpc_conn *conn)
 static bool within_limits(const struct rpc_conn *conn)
 {
     const struct rpc_options *options = &rpc_server.options;
-    if (conn->requests == 0)
+    if (conn->requests + conn->held == 0)
         return true;
     if (conn->requests >= options->requests_per_connection ||
         conn->bytes >= options->bytes_per_connection)
@@ -156,6 +156,18 @@ static void count_gathered(struct rpc_conn *conn)
     conn->bytes += (uint64_t)held - conn->gathered;
     rpc_gauge(&conn->worker->bytes, (int64_t)held - conn->gathered);
     conn->gathered = held;
+}
+
+/* Calls that wait for their turn do not hold up what comes behind them, until they are many. */
+static bool may_take(const struct rpc_conn *conn)
+{
+    return conn->held < HELD_MOST && within_limits(conn);
+}
+
+/* What has had its turn goes on as soon as replies have left. */
+static bool may_run(const struct rpc_conn *conn)
+{
+    return conn->requests == 0 || within_limits(conn);
 }
 
 /* Announces the calls that come next and returns how many it looked at.  One alone gains nothing. */
@@ -176,7 +188,7 @@ static void take_calls(struct rpc_conn *conn, uint64_t pass_cost)
     unsigned calls = 0, expected = 0;
     conn->blocked = false;
     while (!conn->deaf && !conn->closing && !conn->starved) {
-        if (!within_limits(conn)) {
+        if (!may_take(conn)) {
             conn->blocked = true;
             break;
         }
@@ -241,7 +253,7 @@ static void receive_start(struct rpc_conn *conn)
     if (conn->receiving || conn->ended || conn->deaf || conn->closing || conn->blocked ||
         conn->starved)
         return;
-    if (!within_limits(conn)) {
+    if (!may_take(conn)) {
         conn->blocked = true;
         return;
     }
@@ -316,6 +328,8 @@ void conn_close(struct rpc_conn *conn)
     conn->closing = true;
     shutdown(conn->fd, SHUT_RDWR); /* ends what is on the ring */
     send_drop(conn);
+    held_drop(conn);
+    held_withdraw(conn);
     conn_touch(conn);
 }
 
@@ -351,6 +365,7 @@ void conn_drain(struct rpc_conn *conn)
 {
     conn->deaf = true;
     shutdown(conn->fd, SHUT_RD);
+    held_withdraw(conn); /* unanswered: the client sends it again */
     conn_touch(conn);
 }
 
@@ -358,17 +373,19 @@ void conn_drain(struct rpc_conn *conn)
 static void conn_settle(struct rpc_conn *conn)
 {
     struct rpc_worker *worker = conn->worker;
+    if (conn->passed.first && !conn->starved && held_run(conn, may_run) < 0)
+        conn_starve(conn);
     if (conn->blocked && !conn->later)
         take_calls(conn, PASS_COST);
     if (!conn->closing)
         send_start(conn);
     bool no_more = conn->deaf || (conn->ended && !conn->blocked && !conn->starved);
-    if (no_more && conn->requests == 0)
+    if (no_more && conn->requests + conn->held == 0)
         conn_close(conn);
     receive_start(conn);
     untouch_first(worker);
     if (conn->closing && !conn->receiving && !conn->sending && !conn->starved && !conn->later &&
-        conn->requests == 0)
+        conn->requests + conn->held == 0)
         conn_free(conn);
 }
 

@@ -5,6 +5,7 @@
 
 #include "rpc/call.h"
 #include "rpc/clients.h"
+#include "rpc/held.h"
 #include "rpc/record.h"
 #include "rpc/server.h"
 
@@ -28,6 +29,8 @@ struct rpc_conn {
     bool blocked;            /* stopped taking calls because of a limit */
     bool starved, touched, later; /* is on the worker's list of that name */
 
+    unsigned held;            /* calls that wait for their turn */
+    struct held_queue passed; /* of these, whose turn has come */
     unsigned requests; /* calls not yet answered in full */
     uint64_t bytes;    /* their charges, and the record being gathered */
     uint32_t gathered; /* what that one counts */

@@ -149,6 +149,12 @@ unsigned record_ahead(const struct record_reader *r, struct record *out, unsigne
     return count;
 }
 
+bool record_is_followed(const struct record_reader *r, const struct record *record)
+{
+    uint32_t own = record->own ? 0 : MARK_SIZE + record->length;
+    return r->end - r->start > own;
+}
+
 bool record_begun(const struct record_reader *r)
 {
     return r->record.at || r->start != r->end;

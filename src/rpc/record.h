@@ -46,6 +46,8 @@ int record_next(struct record_reader *r, struct record *out);
 /* A look at the records that lie whole in the buffer, the next one first: how many, at most `most`.
  * Takes nothing. */
 unsigned record_ahead(const struct record_reader *r, struct record *out, unsigned most);
+/* Something has come behind the record that record_next() gave. */
+bool record_is_followed(const struct record_reader *r, const struct record *record);
 /* A record has begun to come and has not ended. */
 bool record_begun(const struct record_reader *r);
 /* Bytes of memory for a record that is being gathered: those that have come and those announced. */

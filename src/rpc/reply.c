@@ -31,9 +31,13 @@ struct call *call_get(struct rpc_conn *conn)
     call->rpc.client = &conn->client->tags;
     call->rpc.noted = NULL;
     call->rpc.latency = NULL;
+    call->rpc.ticket = NULL;
+    call->rpc.pressed = call->rpc.delayed = false;
     call->next = NULL;
     call->conn = conn;
+    call->version = NULL;
     call->procedure = NULL;
+    call->is_held = false;
     call->drc = NULL;
     call->record = (struct buffer){0};
     call->copy = NULL;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "sluice/volume_gate.h"
 #include "sluice/base_log.h"
 #include "volume/change.h"
 #include "volume/host.h"
@@ -125,6 +126,7 @@ int volume_start(struct store *from)
 
 void volume_stop(void)
 {
+    gate_stop();
     table_free();
     deleted_free();
     schedule_stop();
