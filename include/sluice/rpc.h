@@ -48,7 +48,7 @@ struct rpc_call {
     struct rpc_client_tags *client;  /* of the peer's address */
     void *noted;                     /* the handlers' layer's own, NULL at first */
     struct histogram *latency;       /* set by the handler: counts the time until the reply goes to the socket */
-    void *ticket;                    /* the handlers' layer's own, NULL before turn(); kept while the call waits for its turn */
+    void *ticket;                    /* the handlers' layer's own, NULL before turn(); kept while the call waits */
     bool pressed;                    /* more of the connection waits to be looked at behind this call */
     bool delayed;                    /* its turn would come too late: the handler tells the client to come again */
 };
@@ -99,17 +99,17 @@ struct rpc_version {
     /* Optional: calls that arrived together, so that what they will need can be fetched into the processor's
      * cache for all of them at once.  Only a hint: it changes nothing, never waits, and is not always given. */
     void (*expect)(const struct rpc_expected *calls, unsigned count);
-    /* Optional: asked before a call is run, on the main stack.  False: it has to wait, and what turn->room holds then is
-     * given to hold(), which has rpc_turn_comes() called on the worker some time later. 0; SL_EDELAY: that would be too
-     * late, the call is run with `delayed` set; -EAGAIN, -ENOMEM: to be tried again in some milliseconds. */
+    /* Optional: asked before a call is run, on the main stack.  False: it has to wait, and what turn->room holds then
+     * is given to hold(), which has rpc_turn_comes() called on the worker some time later. 0; SL_EDELAY: that would be
+     * too late, the call is run with `delayed` set; -EAGAIN, -ENOMEM: to be tried again in some milliseconds. */
     bool (*turn)(struct rpc_call *call, struct rpc_turn *turn);
     int (*hold)(struct rpc_turn *turn);
     /* A connection ends: what waits of it shall be given back soon. */
     void (*withdraw)(uint64_t connection);
 };
 
-/* A call that was held is run; `waited_ns` counts as spent at the gate.  `withdrawn`: it is dropped.  The call's worker, main
- * stack; `turn` is gone then. */
+/* A call that was held is run; `waited_ns` counts as spent at the gate.  `withdrawn`: it is dropped.  The call's worker,
+ * main stack; `turn` is gone then. */
 void rpc_turn_comes(struct rpc_turn *turn, uint64_t waited_ns, bool withdrawn);
 
 struct rpc_program {

@@ -8,6 +8,7 @@
 #ifndef SLUICE_VOLUME_GATE_H
 #define SLUICE_VOLUME_GATE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,8 +25,8 @@ struct volume_limits {
     uint64_t min_bandwidth;         /* kept for it where others compete; 0: none */
 };
 
-/* Sets a volume's limits; they hold within milliseconds, for calls that wait as well.  All zero, or NULL: none.  -ENOMEM:
- * nothing has changed.  Any thread that is registered with liburcu. */
+/* Sets a volume's limits; they hold within milliseconds, for calls that wait as well.  All zero, or NULL: none.
+ * -ENOMEM: nothing has changed.  Any thread that is registered with liburcu. */
 int gate_set(uint32_t volume, const struct volume_limits *limits);
 /* The volume is gone: what waits passes. */
 void gate_forget(uint32_t volume);
@@ -53,15 +54,15 @@ struct gate_call {
 extern _Atomic uint32_t gates_active;
 static inline bool gate_is_off(void)
 {
-    return __atomic_load_n(&gates_active, __ATOMIC_RELAXED) == 0;
+    return atomic_load_explicit(&gates_active, memory_order_relaxed) == 0;
 }
 
-/* The gate that calls for this tree (a volume or a snapshot) pass; NULL: none.  `cache` are two words that the caller keeps
- * (zero at first) for each connection.  Workers. */
+/* The gate that calls for this tree (a volume or a snapshot) pass; NULL: none.  `cache` are two words that the caller
+ * keeps (zero at first) for each connection.  Workers. */
 struct gate *gate_of(uint32_t tree, uint64_t cache[2]);
 
-/* 0: the call passes, and has been counted.  SL_EWAIT: it has to wait, nothing was counted.  `pressed`: more calls of the
- * connection wait to be looked at.  Workers. */
+/* 0: the call passes, and has been counted.  SL_EWAIT: it has to wait, nothing was counted.  `pressed`: more calls of
+ * the connection wait to be looked at.  Workers. */
 int gate_try(struct gate *gate, enum gate_way way, uint32_t bytes, bool pressed);
 /* Has the call wait for its turn: task.run, worker, connection, gate, bytes and way are set.  SL_EDELAY: it would take
  * more than GATE_WAIT_MOST_S, -EAGAIN: too many bytes of changes wait in this volume, -ENOMEM: nothing has happened.
@@ -74,7 +75,8 @@ void gate_withdraw(uint64_t connection);
 /* Of a call that has passed, so many bytes were not used: a READ at a file's end.  Workers. */
 void gate_give_back(struct gate *gate, enum gate_way way, uint32_t bytes);
 
-/* All of it for a coroutine, which waits for its turn.  On a main stack: SL_EWAIT where it would have to.  0, SL_EDELAY. */
+/* All of it for a coroutine, which waits for its turn.  On a main stack: SL_EWAIT where it would have to.  0,
+ * SL_EDELAY. */
 int gate_pass(uint32_t tree, uint64_t cache[2], enum gate_way way, uint32_t bytes, uint64_t connection);
 
 /* ---- to watch ---- */

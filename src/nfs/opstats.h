@@ -4,6 +4,8 @@
 #ifndef SLUICE_NFS_OPSTATS_H
 #define SLUICE_NFS_OPSTATS_H
 
+#include <stdatomic.h>
+
 #include "sluice/nfs.h"
 #include "sluice/rpc.h"
 
@@ -33,7 +35,7 @@ struct op_counts *opstats_make(struct rpc_call *call, unsigned op);
 static inline void opstats_tree(struct rpc_call *call, uint32_t tree)
 {
     uint64_t *scratch = call->conn_scratch + OPSTATS_SCRATCH;
-    uint64_t key = (uint64_t)__atomic_load_n(&opstats_epoch, __ATOMIC_RELAXED) << 32 | tree;
+    uint64_t key = (uint64_t)atomic_load_explicit(&opstats_epoch, memory_order_relaxed) << 32 | tree;
     if (scratch[0] == key)
         call->noted = (void *)(uintptr_t)scratch[1];
     else

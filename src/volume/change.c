@@ -3,8 +3,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "sluice/volume_gate.h"
 #include "sluice/base_log.h"
+#include "sluice/volume_gate.h"
 #include "volume/change.h"
 #include "volume/host.h"
 #include "volume/policy.h"

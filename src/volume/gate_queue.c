@@ -157,7 +157,7 @@ struct gate_call *queue_withdraw(struct gate *g, uint64_t connection)
     return first;
 }
 
-/* Of what waits, so much comes before a call of this connection: turns are taken, so at most its own part of a round. */
+/* Of what waits, so much comes before a call of this connection: turns are taken. */
 static uint64_t before(uint64_t all, uint64_t own, unsigned flows)
 {
     uint64_t rounds = own * flows;

@@ -304,6 +304,10 @@ void gate_give_back(struct gate *gate, enum gate_way way, uint32_t bytes)
 {
 }
 
+void rpc_client_tag(struct rpc_client_tags *tags, uint32_t tag)
+{
+}
+
 void rpc_turn_comes(struct rpc_turn *turn, uint64_t waited_ns, bool withdrawn)
 {
 }

@@ -369,6 +369,10 @@ void rpc_reply_estimate(struct rpc_call *call, uint32_t bytes)
 {
 }
 
+void rpc_turn_comes(struct rpc_turn *turn, uint64_t waited_ns, bool withdrawn)
+{
+}
+
 int rpc_reply_slices(struct rpc_call *call, struct slice_list *list)
 {
     for (uint32_t i = 0; i < list->count; i++) /* data of a test is one slice */
