@@ -108,8 +108,8 @@ struct rpc_version {
     void (*withdraw)(uint64_t connection);
 };
 
-/* A call that was held is run; `waited_ns` counts as spent at the gate.  `withdrawn`: it is dropped.  The call's worker,
- * main stack; `turn` is gone then. */
+/* A call that was held is run; `waited_ns` counts as spent at the gate.  `withdrawn`: it is dropped.  The worker of the
+ * call, main stack; `turn` is gone then. */
 void rpc_turn_comes(struct rpc_turn *turn, uint64_t waited_ns, bool withdrawn);
 
 struct rpc_program {

@@ -17,7 +17,7 @@ struct bucket_set {
     uint64_t filled_ns;
 };
 
-/* New limits: what is owed stays owed, what was saved up is at most a burst.  A limit that is new begins with a burst. */
+/* New limits: what is owed stays owed, what was saved up is at most a burst.  A new limit begins with a burst. */
 void buckets_limit(struct bucket_set *set, const struct volume_limits *limits, uint64_t now);
 void buckets_fill(struct bucket_set *set, uint64_t now);
 /* No bucket that counts for this way is in debt. */

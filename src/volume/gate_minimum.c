@@ -1,7 +1,7 @@
-/* Guaranteed minimums.  What the machine can do is not known, and changes; so every 50 ms it is looked at what each volume
- * with a minimum got.  One that got less although more of its calls were waiting to be looked at is short: then all that
- * have no minimum share a common rate ("pressure"), which is what they had, less what is missing, and follows from then
- * on.  Pressure ends when nobody is short and the others do not use what they may. */
+/* Guaranteed minimums.  What the machine can do is not known, and changes; so every 50 ms it is looked at what each
+ * volume with a minimum got.  One that got less although more of its calls were waiting to be looked at is short: then
+ * all that have no minimum share a common rate ("pressure"), which is what they had, less what is missing, and follows
+ * from then on.  Pressure ends when nobody is short and the others do not use what they may. */
 #include <errno.h>
 
 #include "sluice/base_metrics.h"
