@@ -1,5 +1,5 @@
-/* Before an NFSv3 call is run it passes its volume's gate.  The volume is the one in the first handle; a caller who may not
- * use it is answered without being counted. */
+/* Before an NFSv3 call is run it passes its volume's gate.  The volume is the one in the first handle; a caller who may
+ * not use it is answered without being counted. */
 #include <assert.h>
 
 #include "nfs/access.h"

@@ -99,7 +99,8 @@ void nfs3_put_wcc(struct xdr_out *x, const struct store_wcc *wcc);
 /* The status, and one more answered call in the counters: once for each call. */
 enum nfs3_status nfs3_put_status(struct rpc_call *call, int error);
 
-/* The object of a handle and the credential with which the caller acts on it.  SL_EBADHANDLE, -ESTALE, -EACCES, SL_EDELAY. */
+/* The object of a handle and the credential with which the caller acts on it.  SL_EBADHANDLE, -ESTALE, -EACCES,
+ * SL_EDELAY. */
 int nfs3_open(struct rpc_call *call, struct nfs3_fh fh, struct store_object *object,
               struct store_cred *cred);
 

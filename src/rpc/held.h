@@ -1,5 +1,5 @@
-/* Calls that wait for their turn, each as the record that it is (some 200 bytes; a WRITE with its buffer), and those whose
- * turn has come and that are run when the connection's limits allow.  Worker-local. */
+/* Calls that wait for their turn, each as the record that it is (some 200 bytes; a WRITE with its buffer), and those
+ * whose turn has come and that are run when the connection's limits allow.  Worker-local. */
 #ifndef RPC_HELD_H
 #define RPC_HELD_H
 

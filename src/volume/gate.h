@@ -84,7 +84,7 @@ void gate_kick(struct gate *g);
 
 /* While some volume does not get its minimum the others are held to a common rate. */
 extern atomic_bool pressure_on;
-extern struct gate *gate_others; /* that of volumes without one of their own, while there is pressure; NULL: never yet */
+extern struct gate *gate_others; /* of volumes without one of their own, while there is pressure; NULL: never yet */
 /* Takes the bytes from what the others may have.  False: it is used up. */
 bool pressure_take(double bytes);
 void pressure_return(double bytes);
