@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "sluice/store.h"
+#include "sluice/volume_tier.h"
 
 enum { VOLUME_NAME_MAX = 64, VOLUME_KEPT_SECONDS = 24 * 3600 };
 
@@ -41,6 +42,9 @@ struct volume_config {
     char policy[VOLUME_NAME_MAX + 1]; /* of its schedule; "" is none */
     int64_t policy_since;             /* when it was given; seconds since 1970 */
     struct store_cache_setting cache;
+    char tier[TIER_NAME_MAX + 1];     /* "" is unlimited */
+    struct tier_limits limits;        /* its own: in the place of the tier's */
+    uint64_t min_bandwidth;           /* bytes a second that it gets when others compete; 0: no such promise */
 };
 
 /* ---- look-ups ---- */
@@ -107,6 +111,13 @@ void volume_stop(void);
 int volume_create(const struct volume_config *config, uint32_t uid, uint32_t gid, uint32_t mode,
                   uint32_t *tree, char why[256]);
 int volume_update(uint32_t tree, const struct volume_config *config, char why[256]); /* rename as well */
+/* The same, but change() makes of the present config what it shall be, with nobody else changing any volume or tier
+ * meanwhile: two admins never undo each other's work.  It may free and replace config->rules, must not wait, and may
+ * refuse with a sentence. */
+typedef int volume_change_fn(void *arg, struct volume_config *config, char why[256]);
+int volume_change(uint32_t tree, volume_change_fn *change, void *arg, char why[256]);
+/* What tier and limits of its own come to for a volume like this.  Any thread. */
+void volume_limits_of(const struct volume_config *config, struct volume_limits *out);
 /* Keeps the volume for VOLUME_KEPT_SECONDS, or with `now` not at all: nobody reaches it or its snapshots any more (its
  * handles are STALE), its name is free.  -EBUSY: a snapshot of it is locked. */
 int volume_delete(uint32_t tree, bool now, char why[256]);

@@ -5,6 +5,7 @@
 
 #include "admin/events.h"
 #include "sluice/base_metrics.h"
+#include "sluice/base_text.h"
 
 const struct options *commands_options;
 time_t commands_started;
@@ -24,7 +25,7 @@ static const struct command commands[] = {
     {"activity", command_activity, " "},
     {"events", command_events, " last "},
     {"settle", command_settle, " "},
-    {"volume-create", command_volume_create, " name size allow squash owner mode "},
+    {"volume-create", command_volume_create, " name size allow squash owner mode tier "},
     {"volume-list", command_volume_list, " deleted "},
     {"volume-show", command_volume_show, " name "},
     {"volume-set", command_volume_set, " name set "},
@@ -40,6 +41,10 @@ static const struct command commands[] = {
     {"policy-change", command_policy_change, " name keep "},
     {"policy-list", command_policy_list, " "},
     {"policy-delete", command_policy_delete, " name "},
+    {"tier-create", command_tier_create, " name bandwidth read-bandwidth write-bandwidth iops read-iops write-iops burst "},
+    {"tier-set", command_tier_set, " name bandwidth read-bandwidth write-bandwidth iops read-iops write-iops burst "},
+    {"tier-list", command_tier_list, " "},
+    {"tier-delete", command_tier_delete, " name "},
     {"diff", command_diff, " name to "},
     {"restore", command_restore, " name safety "},
     {"clone-split", command_clone_split, " name pause wait "},
@@ -150,6 +155,12 @@ json_t *volume_copy_of(uint32_t tree, struct volume_copy *out)
     return request_error(found ? found : -ESTALE, found ? "no memory" : "the volume is not there any more");
 }
 
+static int look(void *arg, const struct volume_info *info)
+{
+    text_nearest_look(arg, info->config->name);
+    return 0;
+}
+
 json_t *request_volume(const struct request *r, const char *key, struct volume_copy *out)
 {
     struct search search = {.name = request_text(r, key), .out = out};
@@ -160,8 +171,11 @@ json_t *request_volume(const struct request *r, const char *key, struct volume_c
         return NULL;
     if (found == -ENOMEM)
         return request_error(found, "no memory");
-    return request_error(-ENOENT, "there is no volume '%.80s'; sluice volume list shows those there are",
-                         search.name);
+    struct text_nearest nearest = {.word = search.name};
+    volume_each(look, &nearest);
+    const char *meant = text_nearest(&nearest);
+    return request_error(-ENOENT, "there is no volume '%.80s'; %s%s%ssluice volume list shows those there are",
+                         search.name, *meant ? "did you mean '" : "", meant, *meant ? "'? " : "");
 }
 
 json_t *command_metrics(struct request *r)

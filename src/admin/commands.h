@@ -36,6 +36,10 @@ json_t *command_policy_create(struct request *r);
 json_t *command_policy_change(struct request *r);
 json_t *command_policy_list(struct request *r);
 json_t *command_policy_delete(struct request *r);
+json_t *command_tier_create(struct request *r);
+json_t *command_tier_list(struct request *r);
+json_t *command_tier_set(struct request *r);
+json_t *command_tier_delete(struct request *r);
 json_t *command_diff(struct request *r);
 json_t *command_restore(struct request *r);
 json_t *command_clone_create(struct request *r);
@@ -47,6 +51,9 @@ json_t *command_import(struct request *r);
 json_t *command_warm(struct request *r);
 json_t *command_pool_check(struct request *r);
 json_t *command_pool_scrub(struct request *r);
+
+/* {"bandwidth":"2G/s"}: what is set, as it is typed. */
+json_t *limits_texts(const struct tier_limits *limits);
 
 /* A string argument, or NULL. */
 const char *request_text(const struct request *r, const char *key);

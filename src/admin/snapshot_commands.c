@@ -436,6 +436,7 @@ json_t *command_clone_create(struct request *r)
         return answer;
     snprintf(origin.config.name, sizeof origin.config.name, "%s", to);
     origin.config.policy[0] = 0;
+    origin.config.min_bandwidth = 0; /* what was promised was promised once */
     origin.config.read_only = !json_is_true(json_object_get(r->args, "writable"));
     error = volume_clone(snapshot, &origin.config, &tree, why);
     free(origin.config.rules);

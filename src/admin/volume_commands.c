@@ -3,6 +3,7 @@
 
 #include "admin/commands.h"
 #include "admin/volume_config.h"
+#include "sluice/volume_gate.h"
 
 /* ---- create ---- */
 
@@ -31,7 +32,7 @@ static json_t *created(const struct volume_settings *s, uint32_t tree)
 json_t *command_volume_create(struct request *r)
 {
     static const char *const keys[][2] = {
-        {"size", NULL}, {"allow", "host:rw"}, {"squash", "root"}, {"owner", NULL}, {"mode", "0755"}};
+        {"size", NULL}, {"allow", "host:rw"}, {"squash", "root"}, {"owner", NULL}, {"mode", "0755"}, {"tier", NULL}};
     struct volume_config config = {0};
     struct volume_settings s = {.config = &config, .uid = r->uid, .gid = r->gid};
     const char *name = request_text(r, "name");
@@ -160,6 +161,23 @@ static void add_cache(json_t *to, const struct volume_copy *v)
     json_object_set_new(to, "cache_disk_bytes", json_integer((json_int_t)stats.disk_bytes));
 }
 
+/* The tier, the volume's own limits as they were set, and what both come to: 0 is no limit. */
+static void add_limits(json_t *to, const struct volume_copy *v)
+{
+    struct volume_limits limits;
+    volume_limits_of(&v->config, &limits);
+    json_object_set_new(to, "tier", json_string(*v->config.tier ? v->config.tier : "unlimited"));
+    json_object_set_new(to, "own_limits", limits_texts(&v->config.limits));
+    json_object_set_new(
+        to, "limits",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "bandwidth", (json_int_t)limits.bandwidth[TIER_TOGETHER],
+                  "read_bandwidth", (json_int_t)limits.bandwidth[TIER_READS], "write_bandwidth",
+                  (json_int_t)limits.bandwidth[TIER_WRITES], "iops", (json_int_t)limits.iops[TIER_TOGETHER],
+                  "read_iops", (json_int_t)limits.iops[TIER_READS], "write_iops",
+                  (json_int_t)limits.iops[TIER_WRITES], "burst_ms", (json_int_t)(limits.burst_ns / 1000000),
+                  "min_bandwidth", (json_int_t)limits.min_bandwidth));
+}
+
 static json_t *describe(const struct volume_copy *v)
 {
     size_t room = (size_t)v->config.rule_count * 64 + 1;
@@ -177,6 +195,7 @@ static json_t *describe(const struct volume_copy *v)
         add_usage(answer, v->tree);
         add_versions(answer, v);
         add_cache(answer, v);
+        add_limits(answer, v);
     }
     return answer;
 }
@@ -212,8 +231,8 @@ json_t *command_volume_show(struct request *r)
 
 /* ---- set ---- */
 
-/* "set" is a list of "KEY=VALUE". */
-static int take_assignments(json_t *list, struct volume_settings *s, char why[256])
+/* "set" is a list of "KEY=VALUE".  A tier goes first, wherever it stands: it takes the volume's own limits away. */
+static int take_assignments(json_t *list, bool tiers, struct volume_settings *s, char why[256])
 {
     size_t i;
     json_t *item;
@@ -231,6 +250,8 @@ static int take_assignments(json_t *list, struct volume_settings *s, char why[25
             return -EINVAL;
         }
         snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
+        if ((strcmp(key, "tier") == 0) != tiers)
+            continue;
         int error = settings_set(s, key, equals + 1, why);
         if (error)
             return error;
@@ -268,33 +289,61 @@ static void fill_root(uint32_t tree, struct volume_settings *s)
         s->mode = attr.mode;
 }
 
-json_t *command_volume_set(struct request *r)
+struct assignments {
+    json_t *list;
+    struct volume_settings settings;
+};
+
+static int assign(void *arg, struct volume_config *config, char why[256])
+{
+    struct assignments *a = arg;
+    a->settings = (struct volume_settings){.config = config};
+    int error = take_assignments(a->list, true, &a->settings, why);
+    return error ? error : take_assignments(a->list, false, &a->settings, why);
+}
+
+static json_t *describe_changed(uint32_t tree, struct volume_settings *s)
 {
     struct volume_copy v;
-    char why[256], warning[512];
-    json_t *answer = request_volume(r, "name", &v);
+    char warning[512];
+    json_t *answer = volume_copy_of(tree, &v);
     if (answer)
         return answer;
-    struct volume_settings s = {.config = &v.config};
-    int error = take_assignments(json_object_get(r->args, "set"), &s, why);
-    if (!error)
-        error = volume_update(v.tree, &v.config, why);
-    if (!error)
-        error = set_root(v.tree, &s, why);
-    if (error) {
-        answer = request_error(error, "%s", why);
-    } else {
-        fill_root(v.tree, &s);
-        settings_nobody_writes(&s, warning);
-        answer = json_pack("{s:o}", "volume", describe(&v));
-        if (*warning)
-            json_object_set_new(answer, "warning", json_string(warning));
-    }
+    s->config = &v.config;
+    fill_root(tree, s);
+    settings_nobody_writes(s, warning);
+    answer = json_pack("{s:o}", "volume", describe(&v));
+    if (*warning)
+        json_object_set_new(answer, "warning", json_string(warning));
     free(v.config.rules);
     return answer;
 }
 
+json_t *command_volume_set(struct request *r)
+{
+    struct assignments a = {.list = json_object_get(r->args, "set")};
+    struct volume_copy v;
+    char why[256];
+    json_t *answer = request_volume(r, "name", &v);
+    if (answer)
+        return answer;
+    free(v.config.rules);
+    int error = volume_change(v.tree, assign, &a, why);
+    if (!error)
+        error = set_root(v.tree, &a.settings, why);
+    return error ? request_error(error, "%s", why) : describe_changed(v.tree, &a.settings);
+}
+
 /* ---- rename, delete ---- */
+
+static int set_name(void *arg, struct volume_config *config, char why[256])
+{
+    const char *to = arg;
+    int error = volume_name_check(to, why);
+    if (!error)
+        snprintf(config->name, sizeof config->name, "%s", to);
+    return error;
+}
 
 json_t *command_volume_rename(struct request *r)
 {
@@ -304,14 +353,10 @@ json_t *command_volume_rename(struct request *r)
     json_t *answer = request_volume(r, "name", &v);
     if (answer)
         return answer;
-    if (!to)
-        snprintf(why, sizeof why, "the request has no \"to\", the new name");
-    int error = to ? volume_name_check(to, why) : -EINVAL;
-    if (!error) {
-        snprintf(v.config.name, sizeof v.config.name, "%s", to);
-        error = volume_update(v.tree, &v.config, why);
-    }
     free(v.config.rules);
+    if (!to)
+        return request_error(-EINVAL, "the request has no \"to\", the new name");
+    int error = volume_change(v.tree, set_name, (void *)to, why);
     return error ? request_error(error, "%s", why) : json_object();
 }
 

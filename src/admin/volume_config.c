@@ -135,6 +135,23 @@ static int set_cache_share(struct volume_settings *s, const char *value, char wh
     return error;
 }
 
+/* Limits of its own that were set before stand no more: the last word is the tier's. */
+static int set_tier(struct volume_settings *s, const char *value, char why[256])
+{
+    struct volume_tier tier;
+    int error = tier_find(strcmp(value, "none") == 0 ? "unlimited" : value, &tier, why);
+    if (error)
+        return error;
+    snprintf(s->config->tier, sizeof s->config->tier, "%s", strcmp(tier.name, "unlimited") == 0 ? "" : tier.name);
+    s->config->limits = (struct tier_limits){0};
+    return 0;
+}
+
+static int set_min_bandwidth(struct volume_settings *s, const char *value, char why[256])
+{
+    return tier_minimum_parse(value, &s->config->min_bandwidth, why);
+}
+
 int settings_set(struct volume_settings *s, const char *key, const char *value, char why[256])
 {
     static const struct {
@@ -143,12 +160,17 @@ int settings_set(struct volume_settings *s, const char *key, const char *value, 
     } keys[] = {{"size", set_size}, {"allow", set_allow}, {"squash", set_squash},
                 {"owner", set_owner}, {"mode", set_mode},
                 {"writable", set_writable}, {"show-snapshots", set_show_snapshots},
-                {"policy", set_policy}, {"cache", set_cache}, {"cache-share", set_cache_share}};
+                {"policy", set_policy}, {"cache", set_cache}, {"cache-share", set_cache_share},
+                {"tier", set_tier}, {"min-bandwidth", set_min_bandwidth}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i].key) == 0)
             return keys[i].set(s, value, why);
+    int error = tier_limit_set(&s->config->limits, key, value, why);
+    if (error != -ENOENT)
+        return error;
     snprintf(why, 256, "unknown key '%.60s'; a volume has size, allow, squash, owner, mode, writable, "
-             "show-snapshots, policy, cache and cache-share", key);
+             "show-snapshots, policy, cache, cache-share, tier, [read-|write-]bandwidth, [read-|write-]iops, burst and "
+             "min-bandwidth", key);
     return -EINVAL;
 }
 

@@ -35,6 +35,15 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(keep, "WHAT", "How many snapshots of which kind: hourly=6,daily=2,weekly=2,monthly=1,every=15m:4, up to " \
                     "five; each with its time (UTC) @:05, @00:10, @sun-00:15 or @1-00:20, /prefix=NAME, /lock=7d") \
     X(policy, "NAME", "The schedule of its snapshots; none is none") \
+    X(tier, "NAME", "Its performance level; unlimited is none (sluice tier list)") \
+    X(bandwidth, "RATE", "Most bytes a second, like 2G/s or 500Mi/s, or for each TiB of the size, 64Mi/s/TiB; none") \
+    X(read_bandwidth, "RATE", "The same of what is read alone") \
+    X(write_bandwidth, "RATE", "The same of what is written alone") \
+    X(iops, "RATE", "Most operations a second, like 200k or 5000, or for each TiB, 1000/TiB; none") \
+    X(read_iops, "RATE", "The same of READs alone") \
+    X(write_iops, "RATE", "The same of WRITEs alone") \
+    X(burst, "TIME", "How much may be saved up while little is asked for: 10ms to 60s of the rate (default: 100ms)") \
+    X(min_bandwidth, "RATE", "Bytes a second that it gets even when other volumes compete; none") \
     X(pause, NULL, "Stop where it is; the same command without --pause goes on") \
     X(background, NULL, "Return at once") \
     X(now, NULL, "Do not keep it for a day") \
@@ -114,6 +123,8 @@ void join_names(const json_t *names, char *to, size_t room);
 const char *bytes_text(char to[32], uint64_t bytes);
 /* "1 file", "2 files" */
 const char *count_text(char to[48], long long count, const char *what);
+/* Prints "bandwidth 2G/s, iops 200k", or what stands for none. */
+void show_limits(const json_t *texts, const char *none);
 /* Prints one JSON line to stdout. */
 void show_json(const json_t *answer);
 /* Prints `first` and the text, in lines of up to 100 columns, indented from the second on.  They end at blanks, and
@@ -157,6 +168,10 @@ int cli_policy_change(const struct cli *cli);
 int cli_policy_list(const struct cli *cli);
 int cli_policy_delete(const struct cli *cli);
 int cli_policy_set(const struct cli *cli);
+int cli_tier_create(const struct cli *cli);
+int cli_tier_set(const struct cli *cli);
+int cli_tier_list(const struct cli *cli);
+int cli_tier_delete(const struct cli *cli);
 int cli_diff(const struct cli *cli);
 int cli_clone_split(const struct cli *cli);
 int cli_restore(const struct cli *cli);

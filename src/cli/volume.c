@@ -34,6 +34,51 @@ static void show_cache(const json_t *v)
     putchar('\n');
 }
 
+/* "64Mi/s", "none" */
+static const char *rate_text(const json_t *limits, const char *key, char to[48])
+{
+    enum { PLAIN = 7 };
+    static const char units[] = "kMGT";
+    char text[SIZE_TEXT];
+    long long rate = number_of(limits, key);
+    if (strlen(size_exact((uint64_t)rate, text)) > PLAIN) { /* of a size in TiB */
+        int unit = -1;
+        double amount = (double)rate;
+        for (; amount >= 1000 && unit < 3; unit++)
+            amount /= 1000;
+        snprintf(text, sizeof text, "%.4g%c", amount, units[unit]);
+    }
+    snprintf(to, 48, "%s%s", rate ? text : "none", rate && strstr(key, "bandwidth") ? "/s" : "");
+    return to;
+}
+
+static void show_way(const json_t *limits, const char *name, const char *bandwidth, const char *iops)
+{
+    char a[48], b[48];
+    if (number_of(limits, bandwidth) || number_of(limits, iops))
+        printf("          %s: bandwidth %s, iops %s\n", name, rate_text(limits, bandwidth, a),
+               rate_text(limits, iops, b));
+}
+
+static void show_tier(const json_t *v)
+{
+    const json_t *own = json_object_get(v, "own_limits"), *limits = json_object_get(v, "limits");
+    char a[48], b[48];
+    printf("tier      %s", text_of(v, "tier"));
+    if (json_object_size(own)) {
+        printf("; its own: ");
+        show_limits(own, "");
+    }
+    printf("\nlimits    bandwidth %s, iops %s", rate_text(limits, "bandwidth", a), rate_text(limits, "iops", b));
+    if (number_of(limits, "min_bandwidth"))
+        printf(", at least %s", rate_text(limits, "min_bandwidth", a));
+    if (number_of(limits, "burst_ms") != 100)
+        printf(", burst %lld ms", number_of(limits, "burst_ms"));
+    putchar('\n');
+    show_way(limits, "reads", "read_bandwidth", "read_iops");
+    show_way(limits, "writes", "write_bandwidth", "write_iops");
+}
+
 static void show_volume(const json_t *answer)
 {
     const json_t *v = json_object_get(answer, "volume");
@@ -50,6 +95,7 @@ static void show_volume(const json_t *answer)
     printf("squash    %s\n", text_of(v, "squash"));
     printf("owner     %s, mode %s\n", text_of(v, "owner"), text_of(v, "mode"));
     show_cache(v);
+    show_tier(v);
     printf("created   %s\n", created);
     if (json_object_get(v, "origin"))
         printf("clone of  %s\n", text_of(v, "origin"));
@@ -69,12 +115,12 @@ static void show_list(const json_t *answer)
         printf("no volumes yet; sluice volume create NAME makes one\n");
         return;
     }
-    printf("%-24s %8s %8s %10s %-6s %s\n", "NAME", "SIZE", "USED", "OBJECTS", "SQUASH", "ALLOW");
+    printf("%-24s %8s %8s %10s %-10s %-6s %s\n", "NAME", "SIZE", "USED", "OBJECTS", "TIER", "SQUASH", "ALLOW");
     json_array_foreach (all, i, v) {
         char size[32], used[32];
-        printf("%-24s %8s %8s %10lld %-6s %s\n", text_of(v, "name"), size_text(v, size),
+        printf("%-24s %8s %8s %10lld %-10s %-6s %s\n", text_of(v, "name"), size_text(v, size),
                bytes_text(used, (uint64_t)number_of(v, "bytes_used")), number_of(v, "files"),
-               text_of(v, "squash"), *text_of(v, "allow") ? text_of(v, "allow") : "none");
+               text_of(v, "tier"), text_of(v, "squash"), *text_of(v, "allow") ? text_of(v, "allow") : "none");
     }
 }
 
@@ -99,6 +145,7 @@ int cli_volume_create(const struct cli *cli)
     add(request, cli, OPTION_squash, "squash");
     add(request, cli, OPTION_owner, "owner");
     add(request, cli, OPTION_mode, "mode");
+    add(request, cli, OPTION_tier, "tier");
     return ask_and_show(cli, request, show_created);
 }
 

@@ -9,6 +9,7 @@
 #include "volume/host.h"
 #include "volume/policy.h"
 #include "volume/rules.h"
+#include "volume/tier.h"
 
 struct store *volume_the_store;
 struct coro_mutex volume_changes;
@@ -16,6 +17,20 @@ struct coro_mutex volume_changes;
 struct store *volume_store(void)
 {
     return volume_the_store;
+}
+
+static void change_cache(const struct volume *v)
+{
+    struct store *store = volume_the_store;
+    int error = store->ops->tree_cache ? store->ops->tree_cache(store, v->tree, &v->config.cache) : 0;
+    if (error)
+        log_error("volume", "%s: its cache policy is not in effect: %s", v->config.name, sl_strerror(error));
+}
+
+void change_in_effect(const struct volume *v)
+{
+    change_cache(v);
+    tier_apply(v);
 }
 
 /* ---- start and stop ---- */
@@ -101,11 +116,13 @@ static int load_all(struct load *load)
         error = give_snapshots(load, load->volumes[i]);
     for (uint32_t i = 0; i < load->count && !error; i++) {
         struct volume *v = load->volumes[i];
-        change_cache(v);
-        if (v->deleted)
+        if (v->deleted) {
+            change_cache(v);
             error = deleted_add(v);
-        else
+        } else {
+            change_in_effect(v);
             load->volumes[present++] = v;
+        }
     }
     return error ? error : table_load(load->volumes, present);
 }
@@ -117,6 +134,8 @@ int volume_start(struct store *from)
     int error = from->ops->tree_each(from, load_tree, &load);
     if (!error)
         error = policies_start(from);
+    if (!error)
+        error = tiers_start(from);
     if (!error)
         error = load_all(&load); /* what it took over stays when it fails: the server does not start then */
     free(load.volumes);
@@ -131,6 +150,7 @@ void volume_stop(void)
     deleted_free();
     schedule_stop();
     policies_stop();
+    tiers_stop();
     host_addresses_free();
     volume_the_store = NULL;
 }
@@ -171,18 +191,20 @@ int change_size_is_right(uint64_t size, char why[256])
     return -EINVAL;
 }
 
-void change_cache(const struct volume *v)
+int change_config_is_right(const struct volume_config *config, const struct volume *old, char why[256])
 {
-    struct store *store = volume_the_store;
-    int error = store->ops->tree_cache ? store->ops->tree_cache(store, v->tree, &v->config.cache) : 0;
-    if (error)
-        log_error("volume", "%s: its cache policy is not in effect: %s", v->config.name, sl_strerror(error));
+    int error = volume_name_check(config->name, why);
+    if (!error)
+        error = change_size_is_right(config->size, why);
+    return error ? error : tier_fits(config, old ? &old->config : NULL, why);
 }
 
 static int create(struct volume *v, uint32_t uid, uint32_t gid, uint32_t mode, char why[256])
 {
     struct store *store = volume_the_store;
-    int error = change_name_is_free(v->config.name, NULL, why);
+    int error = change_config_is_right(&v->config, NULL, why);
+    if (!error)
+        error = change_name_is_free(v->config.name, NULL, why);
     if (error)
         return error;
     char *props = props_dump(v);
@@ -198,7 +220,7 @@ static int create(struct volume *v, uint32_t uid, uint32_t gid, uint32_t mode, c
         free(fresh);
     } else {
         table_publish(fresh, NULL);
-        change_cache(v);
+        change_in_effect(v);
     }
     return error;
 }
@@ -213,16 +235,11 @@ static void discard(struct volume *v)
 int volume_create(const struct volume_config *config, uint32_t uid, uint32_t gid, uint32_t mode,
                   uint32_t *tree, char why[256])
 {
-    int error = volume_name_check(config->name, why);
-    if (!error)
-        error = change_size_is_right(config->size, why);
-    if (error)
-        return error;
     struct volume *v = volume_new(0, config, volume_now(), NULL);
     if (!v)
         return change_no_memory(why);
     coro_mutex_lock(&volume_changes);
-    error = create(v, uid, gid, mode, why);
+    int error = create(v, uid, gid, mode, why);
     if (!error)
         *tree = v->tree;
     coro_mutex_unlock(&volume_changes);
@@ -250,7 +267,7 @@ int change_write(struct volume *old, struct volume *v, char why[256])
         free(fresh);
     } else {
         table_publish(fresh, old);
-        change_cache(v);
+        change_in_effect(v);
     }
     return error;
 }
@@ -261,25 +278,47 @@ int change_gone(char why[256])
     return -ESTALE;
 }
 
-int volume_update(uint32_t tree, const struct volume_config *config, char why[256])
+static int change_and_write(struct volume *old, struct volume *v, volume_change_fn *change, void *arg, char why[256])
 {
-    int error = volume_name_check(config->name, why);
+    int error = change(arg, &v->config, why);
     if (!error)
-        error = change_size_is_right(config->size, why);
-    if (error)
-        return error;
+        error = change_config_is_right(&v->config, old, why);
+    return error ? error : change_write(old, v, why);
+}
+
+int volume_change(uint32_t tree, volume_change_fn *change, void *arg, char why[256])
+{
+    int error;
     coro_mutex_lock(&volume_changes);
     struct volume *old = table_by_tree(table_current(), tree);
-    struct volume *v = old ? volume_next(old, config) : NULL;
+    struct volume *v = old ? volume_next(old, &old->config) : NULL;
     if (!old)
         error = change_gone(why);
     else if (!v)
         error = change_no_memory(why);
     else
-        error = change_write(old, v, why);
+        error = change_and_write(old, v, change, arg, why);
     coro_mutex_unlock(&volume_changes);
     if (error)
         volume_free(v);
     return error;
 }
 
+static int replace(void *arg, struct volume_config *config, char why[256])
+{
+    const struct volume_config *with = arg;
+    struct volume_rule *rules = calloc(with->rule_count + 1, sizeof *rules);
+    if (!rules)
+        return change_no_memory(why);
+    if (with->rule_count)
+        memcpy(rules, with->rules, with->rule_count * sizeof *rules);
+    free(config->rules);
+    *config = *with;
+    config->rules = rules;
+    return 0;
+}
+
+int volume_update(uint32_t tree, const struct volume_config *config, char why[256])
+{
+    return volume_change(tree, replace, (void *)config, why);
+}

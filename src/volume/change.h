@@ -20,8 +20,10 @@ int change_name_is_free(const char *name, const struct volume *except, char why[
 int change_size_is_right(uint64_t size, char why[256]);
 /* Writes `v` in the place of `old` and publishes it; on failure both are the caller's. */
 int change_write(struct volume *old, struct volume *v, char why[256]);
-/* Tells the store how the volume's data is cached; after each publication. */
-void change_cache(const struct volume *v);
+/* Name, size, tier and limits; `old` is what stands there now, or NULL. */
+int change_config_is_right(const struct volume_config *config, const struct volume *old, char why[256]);
+/* Tells the store how the volume's data is cached, and the gate its limits; after each publication. */
+void change_in_effect(const struct volume *v);
 /* -EBUSY, with the sentence, where a snapshot of it is locked at `now`. */
 int change_not_locked(const struct volume *v, int64_t now, char why[256]);
 

@@ -295,7 +295,9 @@ int volume_restore(uint32_t volume, uint32_t snapshot, const char *safety, char 
 static int make_clone(struct volume *v, uint32_t snapshot, char why[256])
 {
     struct store *store = volume_the_store;
-    int error = change_name_is_free(v->config.name, NULL, why);
+    int error = change_config_is_right(&v->config, NULL, why);
+    if (!error)
+        error = change_name_is_free(v->config.name, NULL, why);
     if (error)
         return error;
     char *props = props_dump(v);
@@ -310,18 +312,14 @@ static int make_clone(struct volume *v, uint32_t snapshot, char why[256])
         free(fresh);
     } else {
         table_publish(fresh, NULL);
-        change_cache(v);
+        change_in_effect(v);
     }
     return error;
 }
 
 int volume_clone(uint32_t snapshot, const struct volume_config *config, uint32_t *tree, char why[256])
 {
-    int error = volume_name_check(config->name, why);
-    if (!error)
-        error = change_size_is_right(config->size, why);
-    if (error)
-        return error;
+    int error;
     struct volume *v = volume_new(0, config, volume_now(), NULL);
     if (!v)
         return change_no_memory(why);

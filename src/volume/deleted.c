@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "sluice/volume_gate.h"
 #include "volume/change.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the array; changes also hold volume_changes */
@@ -93,6 +94,7 @@ static int set_aside(struct volume *old, int64_t when, char why[256])
     free(props);
     if (!error) {
         table_publish(fresh, old);
+        gate_forget(v->tree);
         return 0;
     }
     free(fresh);

@@ -17,10 +17,29 @@ static int put_flag(json_t *to, const char *key, int64_t value)
     return value ? put(to, key, json_integer(value)) : 0;
 }
 
-static int put_policy(json_t *to, const char *policy)
+/* Where it is "" the key is not there. */
+static int put_name(json_t *to, const char *key, const char *name)
 {
-    json_object_del(to, "policy");
-    return *policy ? put(to, "policy", json_string(policy)) : 0;
+    json_object_del(to, key);
+    return *name ? put(to, key, json_string(name)) : 0;
+}
+
+static void put_limit(void *arg, const char *key, const char *text)
+{
+    json_object_set_new(arg, key, json_string(text));
+}
+
+static int put_limits(json_t *to, const struct tier_limits *limits)
+{
+    json_t *all = json_object();
+    json_object_del(to, "limits");
+    if (!all)
+        return -1;
+    tier_limit_each(limits, put_limit, all);
+    if (json_object_size(all))
+        return put(to, "limits", all);
+    json_decref(all);
+    return 0;
 }
 
 /* What is not the default. */
@@ -47,13 +66,28 @@ char *props_dump(const struct volume *v)
             !put(all, "allow", json_string(allow)) &&
             !put(all, "created", json_integer(v->created)) && !put_flag(all, "deleted", v->deleted) &&
             !put_flag(all, "read_only", v->config.read_only) && !put_flag(all, "split", v->config.split) &&
-            !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_policy(all, v->config.policy) &&
-            !put_flag(all, "policy_since", v->config.policy_since) && !put_cache(all, &v->config.cache))
+            !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_name(all, "policy", v->config.policy) &&
+            !put_flag(all, "policy_since", v->config.policy_since) && !put_cache(all, &v->config.cache) &&
+            !put_name(all, "tier", v->config.tier) && !put_limits(all, &v->config.limits) &&
+            !put_flag(all, "min_bandwidth", (int64_t)v->config.min_bandwidth))
             text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
     }
     json_decref(all);
     free(allow);
     return text;
+}
+
+static int read_limits(json_t *props, struct volume_config *config, char why[256])
+{
+    const char *tier = json_string_value(json_object_get(props, "tier")), *key;
+    json_t *text;
+    int error = 0;
+    snprintf(config->tier, sizeof config->tier, "%s", tier ? tier : "");
+    config->min_bandwidth = (uint64_t)json_integer_value(json_object_get(props, "min_bandwidth"));
+    json_object_foreach (json_object_get(props, "limits"), key, text)
+        if (!error && json_is_string(text))
+            error = tier_limit_set(&config->limits, key, json_string_value(text), why);
+    return error == -ENOENT ? 0 : error; /* one that a later version knows */
 }
 
 static int read_config(json_t *props, struct volume_config *config, char why[256])
@@ -83,6 +117,9 @@ static int read_config(json_t *props, struct volume_config *config, char why[256
     }
     const char *policy = json_string_value(json_object_get(props, "policy"));
     snprintf(config->policy, sizeof config->policy, "%s", policy ? policy : "");
+    int error = read_limits(props, config, why);
+    if (error)
+        return error;
     return volume_rules_parse(allow ? allow : "", &config->rules, &config->rule_count, why);
 }
 
