@@ -130,9 +130,17 @@ struct store_entry {
 };
 typedef bool store_entry_fn(void *arg, const struct store_entry *entry);
 
-struct store_usage { /* bytes and inodes, of one tree within its limit and the pool's space */
+/* Bytes and inodes of one tree.  Free is what its limit leaves, available what of this there is in the pool. */
+struct store_usage {
     uint64_t bytes_total, bytes_free, bytes_available, bytes_used;
     uint64_t files_total, files_free, files_used;
+};
+
+/* What a volume may hold, as it is now; its snapshots are apart.  Exact: the writer decides, block by block and file by
+ * file.  Files are everything that has an inode, the root too; bytes are in blocks, of which a file has at least one
+ * unless it is empty. */
+struct store_limits {
+    uint64_t bytes, files; /* 0: no limit */
 };
 
 /* A tree as the volume layer keeps it: a volume or a snapshot.  `props` is the volume layer's own text, stored in the
@@ -143,7 +151,7 @@ struct store_tree {
     uint32_t origin;     /* of a clone: the snapshot's tree that it was made from (which may be gone); else 0 */
     uint32_t number;     /* of a snapshot: its number in its volume, 1 to STORE_SNAPSHOTS_MOST, reused late */
     uint64_t fsid;
-    uint64_t size_limit; /* bytes; 0: none */
+    struct store_limits limits;
     struct store_object root;
     struct store_usage usage;
     const char *props;
@@ -284,10 +292,11 @@ struct store_ops {
 
     /* ---- trees: for the volume layer ---- */
     /* A new tree with an empty root directory.  *id is pool-wide and never reused. */
-    int (*tree_create)(struct store *s, const char *props, size_t props_length, uint64_t size_limit,
+    int (*tree_create)(struct store *s, const char *props, size_t props_length, const struct store_limits *limits,
                        uint32_t uid, uint32_t gid, uint32_t mode, uint32_t *id);
+    /* -EDQUOT: it holds more than a limit that is new or lower than before. */
     int (*tree_update)(struct store *s, uint32_t id, const char *props, size_t props_length,
-                       uint64_t size_limit);
+                       const struct store_limits *limits);
     /* Volumes and snapshots, in any order, also while clones of them live.  The tree's handles are STALE at once; what
      * no other version holds goes in the background. */
     int (*tree_delete)(struct store *s, uint32_t id);
@@ -295,8 +304,8 @@ struct store_ops {
      * the volumes go on.  -ENOSPC: a volume has STORE_SNAPSHOTS_MOST.  -EINVAL: one is a snapshot. */
     int (*snapshot)(struct store *s, struct store_snapshot *each, unsigned count);
     /* A new volume that begins as the snapshot is.  -EINVAL: `snapshot` is a volume. */
-    int (*clone)(struct store *s, uint32_t snapshot, const char *props, size_t props_length, uint64_t size_limit,
-                 uint32_t *id);
+    int (*clone)(struct store *s, uint32_t snapshot, const char *props, size_t props_length,
+                 const struct store_limits *limits, uint32_t *id);
     /* The volume goes on from the snapshot: one of its own, or of a volume that it has versions in common with (-EXDEV
      * otherwise).  What it held is given up, or becomes the snapshot `safety` where that is not NULL.  From then on
      * change and ctime of every object of the volume are no less than the restore's. */
@@ -312,6 +321,9 @@ struct store_ops {
     int (*split)(struct store *s, uint32_t tree, bool (*go_on)(void *arg, uint64_t bytes), void *arg);
     /* What deleting this snapshot would give back, but for what its clones hold. Coroutine. */
     int (*held)(struct store *s, uint32_t snapshot, uint64_t *bytes);
+    /* What all snapshots of the volume hold that it does not hold itself any more: what deleting all of them would give
+     * back, but for what clones hold.  Takes time for what was changed since the oldest. Coroutine. */
+    int (*snapshots_held)(struct store *s, uint32_t volume, uint64_t *bytes);
     /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and
      * never repeats in the pool, and the time.  Never waits. */
     int (*snapshots_changed)(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);

@@ -32,7 +32,10 @@ struct volume_rule {
 
 struct volume_config {
     char name[VOLUME_NAME_MAX + 1];
-    uint64_t size; /* bytes; 0: no limit */
+    uint64_t size;             /* bytes; 0: no limit */
+    uint64_t files;            /* 0: no limit */
+    uint64_t reserve_bytes;    /* of the size: left for snapshots, so what it holds now may not take it */
+    uint32_t reserve_percent;  /* the same as a part of the size, whatever that is; one of the two is 0 */
     enum volume_squash squash;
     uint32_t rule_count;
     struct volume_rule *rules; /* first match wins; the most specific need not come first: the order given */
@@ -116,6 +119,8 @@ int volume_update(uint32_t tree, const struct volume_config *config, char why[25
  * refuse with a sentence. */
 typedef int volume_change_fn(void *arg, struct volume_config *config, char why[256]);
 int volume_change(uint32_t tree, volume_change_fn *change, void *arg, char why[256]);
+/* What of its size is left for snapshots: bytes, in whole blocks. */
+uint64_t volume_reserve_of(const struct volume_config *config);
 /* What tier and limits of its own come to for a volume like this.  Any thread. */
 void volume_limits_of(const struct volume_config *config, struct volume_limits *out);
 /* Keeps the volume for VOLUME_KEPT_SECONDS, or with `now` not at all: nobody reaches it or its snapshots any more (its
@@ -216,5 +221,8 @@ const char *volume_cache_text(enum store_cache_policy policy);
 /* "40%", "64G", or "none", which "100%" is as well.  -EINVAL. */
 int volume_cache_share_parse(const char *text, struct store_cache_setting *out);
 void volume_cache_share_format(const struct store_cache_setting *setting, char to[32]);
+/* "20%", up to 90%, a size such as "500G", or "none".  -EINVAL. */
+int volume_reserve_parse(const char *text, struct volume_config *out);
+void volume_reserve_format(const struct volume_config *config, char to[32]);
 
 #endif

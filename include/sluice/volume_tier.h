@@ -37,6 +37,8 @@ int tier_limit_set(struct tier_limits *limits, const char *key, const char *valu
 /* Calls each() for every limit that is set, with its text, which tier_limit_set takes. */
 void tier_limit_each(const struct tier_limits *limits, void (*each)(void *arg, const char *key, const char *text),
                      void *arg);
+/* The keys that tier_limit_set knows. */
+void tier_each_key(void (*each)(void *arg, const char *key), void *arg);
 bool tier_limited(const struct tier_limits *limits);
 bool tier_per_tib(const struct tier_limits *limits);
 /* A guaranteed minimum, "50M/s": as a bandwidth, but not per TiB.  "none" is 0.  -EINVAL. */
@@ -61,9 +63,9 @@ int tier_find(const char *name, struct volume_tier *out, char why[256]);
 int tier_each(int (*each)(void *arg, const struct volume_tier *tier), void *arg);
 /* -EEXIST; -EINVAL: a bad name or no limit. */
 int tier_create(const struct volume_tier *tier, char why[256]);
-/* Changes a tier, for all its volumes at once: change() makes of the limits what they shall be, with nobody else changing
- * anything meanwhile, or returns an error with a sentence.  -ENOENT; -EINVAL: built in, no limit is left, or per TiB
- * while a volume in it has no size. */
+/* Changes a tier, for all its volumes at once: change() makes of the limits what they shall be, with nobody else
+ * changing anything meanwhile, or returns an error with a sentence.  -ENOENT; -EINVAL: built in, no limit is left, or
+ * per TiB while a volume in it has no size. */
 typedef int tier_change_fn(void *arg, struct tier_limits *limits, char why[256]);
 int tier_change(const char *name, tier_change_fn *change, void *arg, char why[256]);
 /* -EBUSY: a volume has it. */

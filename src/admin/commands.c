@@ -17,6 +17,8 @@ struct command {
     const char *arguments; /* the keys that it knows, each with a space on both sides */
 };
 
+#define LIMITS " bandwidth read-bandwidth write-bandwidth iops read-iops write-iops burst "
+
 static const struct command commands[] = {
     {"status", command_status, " "},
     {"metrics", command_metrics, " "},
@@ -25,7 +27,7 @@ static const struct command commands[] = {
     {"activity", command_activity, " "},
     {"events", command_events, " last "},
     {"settle", command_settle, " "},
-    {"volume-create", command_volume_create, " name size allow squash owner mode tier "},
+    {"volume-create", command_volume_create, " name size files allow squash owner mode tier "},
     {"volume-list", command_volume_list, " deleted "},
     {"volume-show", command_volume_show, " name "},
     {"volume-set", command_volume_set, " name set "},
@@ -41,8 +43,8 @@ static const struct command commands[] = {
     {"policy-change", command_policy_change, " name keep "},
     {"policy-list", command_policy_list, " "},
     {"policy-delete", command_policy_delete, " name "},
-    {"tier-create", command_tier_create, " name bandwidth read-bandwidth write-bandwidth iops read-iops write-iops burst "},
-    {"tier-set", command_tier_set, " name bandwidth read-bandwidth write-bandwidth iops read-iops write-iops burst "},
+    {"tier-create", command_tier_create, " name" LIMITS},
+    {"tier-set", command_tier_set, " name" LIMITS},
     {"tier-list", command_tier_list, " "},
     {"tier-delete", command_tier_delete, " name "},
     {"diff", command_diff, " name to "},

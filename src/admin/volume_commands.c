@@ -32,7 +32,8 @@ static json_t *created(const struct volume_settings *s, uint32_t tree)
 json_t *command_volume_create(struct request *r)
 {
     static const char *const keys[][2] = {
-        {"size", NULL}, {"allow", "host:rw"}, {"squash", "root"}, {"owner", NULL}, {"mode", "0755"}, {"tier", NULL}};
+        {"size", NULL}, {"files", NULL}, {"allow", "host:rw"}, {"squash", "root"}, {"owner", NULL}, {"mode", "0755"},
+        {"tier", NULL}};
     struct volume_config config = {0};
     struct volume_settings s = {.config = &config, .uid = r->uid, .gid = r->gid};
     const char *name = request_text(r, "name");
@@ -114,6 +115,7 @@ static void add_usage(json_t *to, uint32_t tree)
     json_object_set_new(to, "bytes_used", json_integer((json_int_t)usage.bytes_used));
     json_object_set_new(to, "bytes_available", json_integer((json_int_t)usage.bytes_available));
     json_object_set_new(to, "files", json_integer((json_int_t)usage.files_used));
+    json_object_set_new(to, "files_available", json_integer((json_int_t)usage.files_free));
 }
 
 /* What it is a clone of, its snapshots, and when it was deleted. */
@@ -178,6 +180,15 @@ static void add_limits(json_t *to, const struct volume_copy *v)
                   "min_bandwidth", (json_int_t)limits.min_bandwidth));
 }
 
+static void add_space(json_t *to, const struct volume_copy *v)
+{
+    char reserve[32];
+    volume_reserve_format(&v->config, reserve);
+    json_object_set_new(to, "files_limit", json_integer((json_int_t)v->config.files));
+    json_object_set_new(to, "snapshot_reserve", json_string(reserve));
+    json_object_set_new(to, "snapshot_reserve_bytes", json_integer((json_int_t)volume_reserve_of(&v->config)));
+}
+
 static json_t *describe(const struct volume_copy *v)
 {
     size_t room = (size_t)v->config.rule_count * 64 + 1;
@@ -196,6 +207,7 @@ static json_t *describe(const struct volume_copy *v)
         add_versions(answer, v);
         add_cache(answer, v);
         add_limits(answer, v);
+        add_space(answer, v);
     }
     return answer;
 }
@@ -218,15 +230,26 @@ json_t *command_volume_list(struct request *r)
     return request_error(error, "the list cannot be made: %s", sl_strerror(error));
 }
 
+/* Takes time for what has changed since the oldest snapshot, so it is not in the list. */
+static void add_held(json_t *to, uint32_t tree)
+{
+    struct store *s = volume_store();
+    uint64_t held;
+    if (volume_snapshot_count(tree) && !s->ops->snapshots_held(s, tree, &held))
+        json_object_set_new(to, "snapshots_held_bytes", json_integer((json_int_t)held));
+}
+
 json_t *command_volume_show(struct request *r)
 {
     struct volume_copy v;
     json_t *answer = request_volume(r, "name", &v);
     if (answer)
         return answer;
-    answer = json_pack("{s:o}", "volume", describe(&v));
+    json_t *shown = describe(&v);
+    if (shown)
+        add_held(shown, v.tree);
     free(v.config.rules);
-    return answer;
+    return json_pack("{s:o}", "volume", shown);
 }
 
 /* ---- set ---- */

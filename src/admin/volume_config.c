@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sluice/base_text.h"
+
 enum { NOBODY = 65534 };
 
 static int parse_id(const char *text, uint32_t *id)
@@ -55,10 +57,35 @@ static int set_size(struct volume_settings *s, const char *value, char why[256])
         s->config->size = 0;
         return 0;
     }
-    int error = size_parse(value, &s->config->size);
+    uint64_t size = 0;
+    int error = size_parse(value, &size);
+    if (!error && size == 0)
+        error = -EINVAL;
     if (error)
-        snprintf(why, 256, "size '%.60s': right would be 500G, 1.5T, plain bytes, or none for no limit",
+        snprintf(why, 256, "size '%.60s': right would be 500G, 1.5Ti, plain bytes, or none for no limit",
                  value);
+    else
+        s->config->size = size;
+    return error;
+}
+
+static int set_files(struct volume_settings *s, const char *value, char why[256])
+{
+    uint64_t files = 0;
+    if (strcmp(value, "none") != 0 && (size_parse(value, &files) || !files)) {
+        snprintf(why, 256, "files '%.60s': right would be a number, like 5M or 200000, or none for no limit", value);
+        return -EINVAL;
+    }
+    s->config->files = files;
+    return 0;
+}
+
+static int set_reserve(struct volume_settings *s, const char *value, char why[256])
+{
+    int error = volume_reserve_parse(value, s->config);
+    if (error)
+        snprintf(why, 256, "snapshot-reserve '%.60s': right would be 1%% to 90%% of the size, a size such as 500G, or "
+                 "none", value);
     return error;
 }
 
@@ -152,12 +179,18 @@ static int set_min_bandwidth(struct volume_settings *s, const char *value, char 
     return tier_minimum_parse(value, &s->config->min_bandwidth, why);
 }
 
+static void look(void *arg, const char *key)
+{
+    text_nearest_look(arg, key);
+}
+
 int settings_set(struct volume_settings *s, const char *key, const char *value, char why[256])
 {
     static const struct {
         const char *key;
         int (*set)(struct volume_settings *s, const char *value, char why[256]);
-    } keys[] = {{"size", set_size}, {"allow", set_allow}, {"squash", set_squash},
+    } keys[] = {{"size", set_size}, {"files", set_files}, {"snapshot-reserve", set_reserve},
+                {"allow", set_allow}, {"squash", set_squash},
                 {"owner", set_owner}, {"mode", set_mode},
                 {"writable", set_writable}, {"show-snapshots", set_show_snapshots},
                 {"policy", set_policy}, {"cache", set_cache}, {"cache-share", set_cache_share},
@@ -168,9 +201,13 @@ int settings_set(struct volume_settings *s, const char *key, const char *value, 
     int error = tier_limit_set(&s->config->limits, key, value, why);
     if (error != -ENOENT)
         return error;
-    snprintf(why, 256, "unknown key '%.60s'; a volume has size, allow, squash, owner, mode, writable, "
-             "show-snapshots, policy, cache, cache-share, tier, [read-|write-]bandwidth, [read-|write-]iops, burst and "
-             "min-bandwidth", key);
+    struct text_nearest nearest = {.word = key};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        text_nearest_look(&nearest, keys[i].key);
+    tier_each_key(look, &nearest);
+    const char *meant = text_nearest(&nearest);
+    snprintf(why, 256, "unknown key '%.60s'; %s%s%ssluice help volume set lists those there are", key,
+             *meant ? "did you mean '" : "", meant, *meant ? "'? " : "");
     return -EINVAL;
 }
 

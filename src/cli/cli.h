@@ -18,6 +18,8 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(help, NULL, "Show the help of a command") \
     X(version, NULL, "Show the version") \
     X(size, "SIZE", "Most bytes the volume may hold, like 500G or 1.5Ti; none is no limit") \
+    X(files, "COUNT", "Most files, directories and links it may hold, like 5M; none is no limit") \
+    X(snapshot_reserve, "SHARE", "What of the size is left for snapshots, like 20% or 500G; none") \
     X(allow, "RULES", "Who may mount: CIDR[:ro|:rw], host or all, separated by commas; the first match " \
                       "wins (default: host)") \
     X(squash, "WHOM", "root: other hosts' root becomes 65534 (the default); none; all: everyone does") \
@@ -37,11 +39,11 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(policy, "NAME", "The schedule of its snapshots; none is none") \
     X(tier, "NAME", "Its performance level; unlimited is none (sluice tier list)") \
     X(bandwidth, "RATE", "Most bytes a second, like 2G/s or 500Mi/s, or for each TiB of the size, 64Mi/s/TiB; none") \
-    X(read_bandwidth, "RATE", "The same of what is read alone") \
-    X(write_bandwidth, "RATE", "The same of what is written alone") \
+    X(read_bandwidth, "RATE", "The same of READs alone") \
+    X(write_bandwidth, "RATE", "The same of WRITEs alone") \
     X(iops, "RATE", "Most operations a second, like 200k or 5000, or for each TiB, 1000/TiB; none") \
-    X(read_iops, "RATE", "The same of READs alone") \
-    X(write_iops, "RATE", "The same of WRITEs alone") \
+    X(read_iops, "RATE", "The same of operations that change nothing") \
+    X(write_iops, "RATE", "The same of those that change something") \
     X(burst, "TIME", "How much may be saved up while little is asked for: 10ms to 60s of the rate (default: 100ms)") \
     X(min_bandwidth, "RATE", "Bytes a second that it gets even when other volumes compete; none") \
     X(pause, NULL, "Stop where it is; the same command without --pause goes on") \

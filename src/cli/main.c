@@ -14,19 +14,20 @@
 
 static const struct cli_command commands[] = {
     {"status", "", "Shows the server: pool, space, cache, clients, procedures", 0, 0, " ", .run = cli_status},
-    {"volume create", "NAME [--size SIZE] [--allow RULES] [--squash root|none|all] [--owner UID:GID] "
+    {"volume create", "NAME [--size SIZE] [--files COUNT] [--allow RULES] [--squash root|none|all] [--owner UID:GID] "
      "[--mode MODE] [--tier NAME]", "Makes a volume; this host alone may mount it unless --allow says more", 1, 1,
-     " size allow squash owner mode tier ", .run = cli_volume_create,
+     " size files allow squash owner mode tier ", .run = cli_volume_create,
      .more = "host is this machine by all its addresses, and its root stays root. A rule without :ro is :rw."},
     {"volume list", "[--deleted]", "Lists the volumes", 0, 0, " deleted ", .run = cli_volume_list},
     {"volume show", "NAME", "Shows a volume's settings and what it holds", 1, 1, " ", .run = cli_volume_show},
     {"volume set", "NAME KEY=VALUE...", "Changes a volume's settings; all of them or, if one is wrong, none", 2, 64,
-     " ", .run = cli_volume_set, .keys = " size allow squash owner mode writable show_snapshots policy "
+     " ", .run = cli_volume_set,
+     .keys = " size files snapshot_reserve allow squash owner mode writable show_snapshots policy "
      "tier bandwidth read_bandwidth write_bandwidth iops read_iops write_iops burst min_bandwidth ",
      .more = "Clients that have it mounted notice at once. cache=auto|lru|epoch says what stays in RAM when it is "
              "full: epoch is for data read once an epoch in a new order, auto finds out. cache-share=40%, =64Gi or "
-             "=none is the most RAM it may take. Limits of the volume's own stand in the place of its tier's; none takes "
-             "one away, and tier= all of them."},
+             "=none is the most RAM it may take. Limits of the volume's own stand in the place of its tier's; none "
+             "takes one away, and tier= all of them."},
     {"volume rename", "NAME NEW", "Renames a volume; clients that have it mounted go on", 2, 2, " ",
      .run = cli_volume_rename},
     {"volume delete", "NAME [--now] [--yes]", "Deletes a volume with its snapshots; it is kept for a day", 1, 1,
@@ -76,7 +77,8 @@ static const struct cli_command commands[] = {
              "into it."},
     {"tier list", "", "Lists the tiers with their limits", 0, 0, " ", .run = cli_tier_list},
     {"tier set", "NAME " LIMITS, "Changes a tier, for all its volumes at once", 1, 1, LIMIT_OPTIONS,
-     .run = cli_tier_set, .more = "What is not named stays; none takes a limit away. Calls that wait go by the new limits."},
+     .run = cli_tier_set,
+     .more = "What is not named stays; none takes a limit away. Calls that wait go by the new limits."},
     {"tier delete", "NAME", "Deletes a tier that no volume is in", 1, 1, " ", .run = cli_tier_delete},
     {"import", "VOLUME DIR [--to PATH]", "Copies a directory of the server's machine into a volume; run again, "
      "it goes on where it was", 2, 2, " to ", .run = cli_import,

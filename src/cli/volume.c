@@ -79,6 +79,18 @@ static void show_tier(const json_t *v)
     show_way(limits, "writes", "write_bandwidth", "write_iops");
 }
 
+static void show_snapshots(const json_t *v)
+{
+    char count[48], held[32], reserve[32];
+    printf("snapshots %s", count_text(count, number_of(v, "snapshots"), "snapshot"));
+    if (json_object_get(v, "snapshots_held_bytes"))
+        printf(" holding %s more", bytes_text(held, (uint64_t)number_of(v, "snapshots_held_bytes")));
+    if (number_of(v, "snapshot_reserve_bytes"))
+        printf(", reserve %s", bytes_text(reserve, (uint64_t)number_of(v, "snapshot_reserve_bytes")));
+    printf(", policy %s%s\n", text_of(v, "policy"),
+           json_is_true(json_object_get(v, "show_snapshots")) ? ", .snapshot is shown" : "");
+}
+
 static void show_volume(const json_t *answer)
 {
     const json_t *v = json_object_get(answer, "volume");
@@ -87,8 +99,10 @@ static void show_volume(const json_t *answer)
     struct tm parts;
     strftime(created, sizeof created, "%Y-%m-%d %H:%M:%S %z", localtime_r(&when, &parts));
     printf("name      %s\n", text_of(v, "name"));
-    printf("size      %s\n", *size_text(v, size) == 'n' ? "no limit" : size);
-    printf("used      %s in %s, %s available\n", bytes_text(used, (uint64_t)number_of(v, "bytes_used")),
+    printf("size      %s", *size_text(v, size) == 'n' ? "no limit" : size);
+    if (number_of(v, "files_limit"))
+        printf(", at most %s", count_text(objects, number_of(v, "files_limit"), "object"));
+    printf("\nused      %s in %s, %s available\n", bytes_text(used, (uint64_t)number_of(v, "bytes_used")),
            count_text(objects, number_of(v, "files"), "object"),
            bytes_text(available, (uint64_t)number_of(v, "bytes_available")));
     printf("allow     %s\n", *text_of(v, "allow") ? text_of(v, "allow") : "none");
@@ -101,8 +115,7 @@ static void show_volume(const json_t *answer)
         printf("clone of  %s\n", text_of(v, "origin"));
     if (!json_is_true(json_object_get(v, "writable")))
         printf("read-only; sluice volume set %s writable=yes changes that\n", text_of(v, "name"));
-    printf("snapshots %s, policy %s%s\n", count_text(objects, number_of(v, "snapshots"), "snapshot"),
-           text_of(v, "policy"), json_is_true(json_object_get(v, "show_snapshots")) ? ", .snapshot is shown" : "");
+    show_snapshots(v);
     printf("number    %lld\n", number_of(v, "number"));
 }
 
@@ -141,6 +154,7 @@ int cli_volume_create(const struct cli *cli)
 {
     json_t *request = command("volume-create", cli->words[0]);
     add(request, cli, OPTION_size, "size");
+    add(request, cli, OPTION_files, "files");
     add(request, cli, OPTION_allow, "allow");
     add(request, cli, OPTION_squash, "squash");
     add(request, cli, OPTION_owner, "owner");

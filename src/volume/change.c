@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "sluice/base_config.h"
 #include "sluice/base_log.h"
 #include "sluice/volume_gate.h"
 #include "volume/change.h"
@@ -183,19 +184,46 @@ int change_name_is_free(const char *name, const struct volume *except, char why[
     return -EEXIST;
 }
 
-int change_size_is_right(uint64_t size, char why[256])
+static int size_is_right(const struct volume_config *config, char why[256])
 {
-    if (size <= STORE_FILE_MAX)
+    enum { FILES_LEAST = 2 };
+    char a[SIZE_TEXT], b[SIZE_TEXT];
+    if (config->size > STORE_FILE_MAX)
+        snprintf(why, 256, "a volume's size is at most 8Ei less one byte");
+    else if (config->size && config->size < STORE_BLOCK)
+        snprintf(why, 256, "a volume's size is at least a block, 4Ki; none is no limit");
+    else if (config->files && config->files < FILES_LEAST)
+        snprintf(why, 256, "a volume holds at least 2 files, of which its root directory is one; none is no limit");
+    else if ((config->reserve_bytes || config->reserve_percent) && !config->size)
+        snprintf(why, 256, "a snapshot-reserve is a part of the size, and %s has none; size=2T beside it gives it one",
+                 config->name);
+    else if (config->size && volume_reserve_of(config) + STORE_BLOCK > config->size)
+        snprintf(why, 256, "snapshot-reserve=%s leaves nothing of the size of %s",
+                 size_exact(volume_reserve_of(config), a), size_exact(config->size, b));
+    else
         return 0;
-    snprintf(why, 256, "a volume's size is at most 8E less one byte");
     return -EINVAL;
+}
+
+uint64_t volume_reserve_of(const struct volume_config *config)
+{
+    enum { PERCENT = 100 };
+    uint64_t part = (uint64_t)((unsigned __int128)config->size * config->reserve_percent / PERCENT);
+    uint64_t reserve = config->reserve_percent ? part : config->reserve_bytes;
+    return reserve > STORE_FILE_MAX ? STORE_FILE_MAX : reserve / STORE_BLOCK * STORE_BLOCK;
+}
+
+struct store_limits change_store_limits(const struct volume_config *config)
+{
+    uint64_t reserve = config->size ? volume_reserve_of(config) : 0;
+    return (struct store_limits){.bytes = config->size - reserve, .files = config->files};
 }
 
 int change_config_is_right(const struct volume_config *config, const struct volume *old, char why[256])
 {
     int error = volume_name_check(config->name, why);
     if (!error)
-        error = change_size_is_right(config->size, why);
+        error = size_is_right(config, why);
     return error ? error : tier_fits(config, old ? &old->config : NULL, why);
 }
 
@@ -212,7 +240,8 @@ static int create(struct volume *v, uint32_t uid, uint32_t gid, uint32_t mode, c
     if (!props || !fresh) {
         error = change_no_memory(why);
     } else {
-        error = store->ops->tree_create(store, props, strlen(props), v->config.size, uid, gid, mode, &v->tree);
+        const struct store_limits limits = change_store_limits(&v->config);
+        error = store->ops->tree_create(store, props, strlen(props), &limits, uid, gid, mode, &v->tree);
         change_store_said(error, why);
     }
     free(props);
@@ -248,6 +277,22 @@ int volume_create(const struct volume_config *config, uint32_t uid, uint32_t gid
     return error;
 }
 
+/* A limit below what is used: says so in the words of the setting that was changed. */
+static void holds_more(const struct volume *v, const struct store_limits *limits, char why[256])
+{
+    struct store *store = volume_the_store;
+    struct store_usage usage = {0};
+    char limit[SIZE_TEXT], used[SIZE_TEXT];
+    int error = store->ops->usage(store, v->tree, &usage);
+    if (!error && limits->files && usage.files_used > limits->files)
+        snprintf(why, 256, "%s holds %llu files and directories, more than files=%llu; at least that many, or none",
+                 v->config.name, (unsigned long long)usage.files_used, (unsigned long long)limits->files);
+    else
+        snprintf(why, 256, "%s holds %s (%llu bytes), more than the %s that its files would have; deleting some of "
+                 "them makes it possible", v->config.name, size_format(usage.bytes_used, used),
+                 (unsigned long long)usage.bytes_used, size_exact(limits->bytes, limit));
+}
+
 int change_write(struct volume *old, struct volume *v, char why[256])
 {
     struct store *store = volume_the_store;
@@ -259,8 +304,12 @@ int change_write(struct volume *old, struct volume *v, char why[256])
     if (!props || !fresh) {
         error = change_no_memory(why);
     } else {
-        error = store->ops->tree_update(store, v->tree, props, strlen(props), v->config.size);
-        change_store_said(error, why);
+        const struct store_limits limits = change_store_limits(&v->config);
+        error = store->ops->tree_update(store, v->tree, props, strlen(props), &limits);
+        if (error == -EDQUOT)
+            holds_more(v, &limits, why);
+        else
+            change_store_said(error, why);
     }
     free(props);
     if (error) {

@@ -17,7 +17,8 @@ int change_store_said(int error, char why[256]);
 /* ---- holding the lock ---- */
 
 int change_name_is_free(const char *name, const struct volume *except, char why[256]);
-int change_size_is_right(uint64_t size, char why[256]);
+/* What the store shall keep what the volume holds within. */
+struct store_limits change_store_limits(const struct volume_config *config);
 /* Writes `v` in the place of `old` and publishes it; on failure both are the caller's. */
 int change_write(struct volume *old, struct volume *v, char why[256]);
 /* Name, size, tier and limits; `old` is what stands there now, or NULL. */

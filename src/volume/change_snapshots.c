@@ -175,13 +175,14 @@ int volume_snapshot_delete(uint32_t snapshot, char why[256])
 
 static int replace(struct volume *v, struct snapshot *old, const struct volume_snapshot *as, char why[256])
 {
+    static const struct store_limits none; /* its tree has none of its own */
     struct store *store = volume_the_store;
     struct snapshot *s = snapshot_new(as);
     char *props = s ? snapshot_dump(s) : NULL;
     struct snapshot_list *fresh = props ? snapshots_prepare(v->snapshots, old, s) : NULL;
     int error = fresh ? 0 : change_no_memory(why);
     if (!error)
-        error = change_store_said(store->ops->tree_update(store, s->tree, props, strlen(props), 0), why);
+        error = change_store_said(store->ops->tree_update(store, s->tree, props, strlen(props), &none), why);
     free(props);
     if (error) {
         free(s);
@@ -300,13 +301,13 @@ static int make_clone(struct volume *v, uint32_t snapshot, char why[256])
         error = change_name_is_free(v->config.name, NULL, why);
     if (error)
         return error;
+    const struct store_limits limits = change_store_limits(&v->config);
     char *props = props_dump(v);
     struct volume_table *fresh = table_prepare(NULL, v);
     if (!props || !fresh)
         error = change_no_memory(why);
     else
-        error = change_store_said(
-            store->ops->clone(store, snapshot, props, strlen(props), v->config.size, &v->tree), why);
+        error = change_store_said(store->ops->clone(store, snapshot, props, strlen(props), &limits, &v->tree), why);
     free(props);
     if (error) {
         free(fresh);

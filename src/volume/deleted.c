@@ -88,7 +88,8 @@ static int set_aside(struct volume *old, int64_t when, char why[256])
         v = NULL;
         change_no_memory(why);
     } else {
-        error = store->ops->tree_update(store, v->tree, props, strlen(props), v->config.size);
+        const struct store_limits limits = change_store_limits(&v->config);
+        error = store->ops->tree_update(store, v->tree, props, strlen(props), &limits);
         change_store_said(error, why);
     }
     free(props);

@@ -24,6 +24,16 @@ static int put_name(json_t *to, const char *key, const char *name)
     return *name ? put(to, key, json_string(name)) : 0;
 }
 
+/* With the size, since the store has only what is left of it. */
+static int put_reserve(json_t *to, const struct volume_config *config)
+{
+    char reserve[32];
+    volume_reserve_format(config, reserve);
+    bool none = strcmp(reserve, "none") == 0;
+    return put_name(to, "snapshot_reserve", none ? "" : reserve) ||
+           put_flag(to, "size", none ? 0 : (int64_t)config->size);
+}
+
 static void put_limit(void *arg, const char *key, const char *text)
 {
     json_object_set_new(arg, key, json_string(text));
@@ -69,7 +79,8 @@ char *props_dump(const struct volume *v)
             !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_name(all, "policy", v->config.policy) &&
             !put_flag(all, "policy_since", v->config.policy_since) && !put_cache(all, &v->config.cache) &&
             !put_name(all, "tier", v->config.tier) && !put_limits(all, &v->config.limits) &&
-            !put_flag(all, "min_bandwidth", (int64_t)v->config.min_bandwidth))
+            !put_flag(all, "min_bandwidth", (int64_t)v->config.min_bandwidth) &&
+            !put_reserve(all, &v->config))
             text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
     }
     json_decref(all);
@@ -115,6 +126,13 @@ static int read_config(json_t *props, struct volume_config *config, char why[256
         snprintf(why, 256, "its record has no valid cache policy");
         return -EINVAL;
     }
+    const char *reserve = json_string_value(json_object_get(props, "snapshot_reserve"));
+    if (reserve && volume_reserve_parse(reserve, config)) {
+        snprintf(why, 256, "its record has no valid snapshot-reserve");
+        return -EINVAL;
+    }
+    if (reserve)
+        config->size = (uint64_t)json_integer_value(json_object_get(props, "size"));
     const char *policy = json_string_value(json_object_get(props, "policy"));
     snprintf(config->policy, sizeof config->policy, "%s", policy ? policy : "");
     int error = read_limits(props, config, why);
@@ -132,7 +150,7 @@ int props_load(const struct store_tree *tree, struct volume **out, char why[256]
         json_decref(props);
         return -EINVAL;
     }
-    struct volume_config config = {.size = tree->size_limit};
+    struct volume_config config = {.size = tree->limits.bytes, .files = tree->limits.files};
     int error = read_config(props, &config, why);
     if (!error) {
         int64_t created = json_integer_value(json_object_get(props, "created"));

@@ -102,3 +102,27 @@ void volume_cache_share_format(const struct store_cache_setting *setting, char t
     else
         size_exact(setting->share_bytes, to);
 }
+
+int volume_reserve_parse(const char *text, struct volume_config *out)
+{
+    enum { PERCENT_MOST = 90 };
+    uint64_t bytes = 0;
+    char *end;
+    unsigned long percent = isdigit((unsigned char)*text) ? strtoul(text, &end, 10) : 0;
+    bool is_percent = percent >= 1 && percent <= PERCENT_MOST && strcmp(end, "%") == 0;
+    if (!is_percent && strcmp(text, "none") != 0 && (size_parse(text, &bytes) || !bytes))
+        return -EINVAL;
+    out->reserve_percent = is_percent ? (uint32_t)percent : 0;
+    out->reserve_bytes = bytes;
+    return 0;
+}
+
+void volume_reserve_format(const struct volume_config *config, char to[32])
+{
+    if (config->reserve_percent)
+        snprintf(to, 32, "%u%%", config->reserve_percent);
+    else if (config->reserve_bytes)
+        size_exact(config->reserve_bytes, to);
+    else
+        snprintf(to, 32, "none");
+}

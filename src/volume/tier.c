@@ -223,8 +223,8 @@ static int needs_size(const struct volume_config *config, const struct tier_limi
         snprintf(why, 256, "a limit per TiB is of the volume's size, and %s has none; size=2T beside it gives it one",
                  config->name);
     else
-        snprintf(why, 256, "the tier %s is per TiB of the volume's size, and %s has none; a size beside the tier gives it "
-                 "one: size=2T", config->tier, config->name);
+        snprintf(why, 256, "the tier %s is per TiB of the volume's size, and %s has none; a size beside the tier gives "
+                 "it one: size=2T", config->tier, config->name);
     return -EINVAL;
 }
 

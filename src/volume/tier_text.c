@@ -132,6 +132,13 @@ int tier_limit_set(struct tier_limits *limits, const char *key, const char *valu
     return -ENOENT;
 }
 
+void tier_each_key(void (*each)(void *arg, const char *key), void *arg)
+{
+    for (int i = 0; i < KEYS; i++)
+        each(arg, keys[i].key);
+    each(arg, "burst");
+}
+
 int tier_minimum_parse(const char *text, uint64_t *out, char why[256])
 {
     struct tier_rate rate;

@@ -337,9 +337,10 @@ void hold_blocks(struct check *c, struct check_group *g, bool may_report)
 static int64_t chunk_weight(const struct check_group *g, long i)
 {
     struct chunk_map map;
-    int64_t blocks = 0;
+    int64_t blocks;
     if (i < 0 || g->items[i].gone || chunk_decode_extents(item_value(g, (unsigned)i), g->items[i].length, &map))
         return 0;
+    blocks = map.kind == CHUNK_INLINE; /* bytes in the record count as a block */
     for (unsigned e = 0; map.kind == CHUNK_MAP && e < map.extent_count; e++)
         blocks += map.extents[e].count;
     return blocks;

@@ -132,6 +132,7 @@ static const struct store_ops local_ops = {
     .tree_each = tree_each,
     .diff = diff_trees,
     .held = held_bytes,
+    .snapshots_held = held_by_snapshots,
     .split = split_tree,
     .named_put = named_put,
     .named_each = named_each,

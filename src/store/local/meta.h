@@ -168,7 +168,7 @@ int meta_free_del(struct meta_txn *t, uint64_t serial, place_t place);
 struct tree { /* in RAM, RCU-protected; replaced, never changed, except the usage counters */
     uint32_t id;
     uint64_t version, root, orphans; /* the live version; root and orphan directory inodes */
-    uint64_t fsid, size_limit;
+    uint64_t fsid, size_limit, file_limit;
     uint32_t number;                 /* of a snapshot in its volume; else 0 */
     uint32_t volume;                 /* itself, or the volume it is a snapshot of */
     bool read_only;
@@ -176,18 +176,22 @@ struct tree { /* in RAM, RCU-protected; replaced, never changed, except the usag
 };
 /* Copies what is known of the tree; -ESTALE. Any thread, never waits. */
 int meta_tree(struct local *l, uint32_t id, struct tree *out);
-/* -ENOSPC when `more_blocks` or `more_files` would exceed the tree's limit; in a mutation before its first put. */
+/* -ENOSPC when `more_blocks` or `more_files` would exceed the tree's limit, or there is no room for metadata; in a
+ * mutation before its first put. */
 int meta_tree_room(struct meta_txn *t, uint32_t id, uint64_t more_blocks, uint64_t more_files);
+/* The same for records that count as neither. */
+int meta_record_room(struct meta_txn *t);
 
 /* The trees of store_ops (contracts in sluice/store.h). */
-int tree_create(struct store *s, const char *props, size_t props_length, uint64_t size_limit, uint32_t uid,
-                uint32_t gid, uint32_t mode, uint32_t *id);
-int tree_update(struct store *s, uint32_t id, const char *props, size_t props_length, uint64_t size_limit);
+int tree_create(struct store *s, const char *props, size_t props_length, const struct store_limits *limits,
+                uint32_t uid, uint32_t gid, uint32_t mode, uint32_t *id);
+int tree_update(struct store *s, uint32_t id, const char *props, size_t props_length,
+                const struct store_limits *limits);
 int tree_delete(struct store *s, uint32_t id);
 int trees_snapshots_changed(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);
 int snapshot_take(struct store *s, struct store_snapshot *each, unsigned count);
-int snapshot_clone(struct store *s, uint32_t snapshot, const char *props, size_t props_length, uint64_t size_limit,
-                   uint32_t *id);
+int snapshot_clone(struct store *s, uint32_t snapshot, const char *props, size_t props_length,
+                   const struct store_limits *limits, uint32_t *id);
 int snapshot_restore(struct store *s, uint32_t volume, uint32_t snapshot, struct store_snapshot *safety);
 int tree_each(struct store *s, int (*each)(void *arg, const struct store_tree *tree), void *arg);
 

@@ -209,6 +209,8 @@ void tree_table_set(struct tree_table *table, uint32_t id, struct tree_node *nod
 void tree_node_free(struct tree_node *node);
 /* The tree as the rest of the group sees it (on the writer), or as published (under RCU).  NULL: no such tree. */
 const struct tree_node *tree_present(struct meta_txn *t, uint32_t id);
+/* What a tree holds as the group will have left it. */
+struct usage_record tree_usage(struct meta_txn *t, uint32_t id);
 /* Makes or replaces a tree: its records, its name for the version, its node in RAM.  The second keeps the props. */
 int tree_put(struct meta_txn *t, const struct tree_record *record, const char *props);
 int tree_put_record(struct meta_txn *t, const struct tree_node *node, const struct tree_record *record);

@@ -193,8 +193,9 @@ static unsigned runs_only_in(struct meta_txn *t, const place_t these[CHUNK_BLOCK
     return total;
 }
 
+/* *inside: how many blocks its bytes within the record count for. */
 static int old_chunk(struct meta_txn *t, const struct key *k, uint64_t version, place_t places[CHUNK_BLOCKS],
-                     uint64_t *seen)
+                     uint64_t *seen, int64_t *inside)
 {
     struct record r;
     struct chunk_map old = {.kind = CHUNK_HOLE};
@@ -204,6 +205,7 @@ static int old_chunk(struct meta_txn *t, const struct key *k, uint64_t version, 
     if (error && error != -ENOENT)
         return t->failed = error;
     places_of(&old, places);
+    *inside = old.kind == CHUNK_INLINE;
     return error;
 }
 
@@ -213,15 +215,15 @@ static void other_holds(struct meta_txn *t, place_t place, uint32_t blocks)
 }
 
 /* From the places in the record that was seen to those in the new one.  Where that was another version's, what both
- * name has one holder more. */
+ * name has one holder more.  `inside`: blocks more that count without a place. */
 static void change_places(struct meta_txn *t, uint32_t tree, const place_t before[CHUNK_BLOCKS],
-                          const place_t after[CHUNK_BLOCKS], bool own, int64_t *delta)
+                          const place_t after[CHUNK_BLOCKS], bool own, int64_t inside, int64_t *delta)
 {
     static const place_t none[CHUNK_BLOCKS];
     place_t both[CHUNK_BLOCKS];
     unsigned now = runs_only_in(t, after, before, blocks_take);
     unsigned was = runs_only_in(t, before, after, own ? blocks_release : other_holds);
-    *delta = (int64_t)now - (int64_t)was;
+    *delta = (int64_t)now - (int64_t)was + inside;
     if (!own && now && was) {
         for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
             both[b] = after[b] == before[b] ? after[b] : 0;
@@ -237,6 +239,7 @@ int meta_put_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chu
     place_t before[CHUNK_BLOCKS], after[CHUNK_BLOCKS];
     uint8_t value[RECORD_MAX];
     uint64_t version, seen;
+    int64_t inside;
     struct key k;
     *delta = 0;
     if (map->kind == CHUNK_HOLE) {
@@ -247,13 +250,13 @@ int meta_put_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chu
     if (error)
         return error;
     key_chunk(&k, ino, chunk);
-    error = old_chunk(t, &k, version, before, &seen);
+    error = old_chunk(t, &k, version, before, &seen, &inside);
     if (error && error != -ENOENT)
         return error;
     places_of(map, after);
     size_t length = chunk_encode(map, change, value);
     versioned_put(t, DB_CHUNK, &k, version, seen, value, length);
-    change_places(t, tree, before, after, seen == version, delta);
+    change_places(t, tree, before, after, seen == version, (map->kind == CHUNK_INLINE) - inside, delta);
     group_note_chunk(t, tree, ino, chunk, value, length);
     return t->failed;
 }
@@ -263,17 +266,18 @@ int meta_del_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chu
     static const place_t none[CHUNK_BLOCKS];
     place_t before[CHUNK_BLOCKS];
     uint64_t version, seen;
+    int64_t inside;
     struct key k;
     *delta = 0;
     int error = tree_version(t, tree, &version);
     if (error)
         return error;
     key_chunk(&k, ino, chunk);
-    error = old_chunk(t, &k, version, before, &seen);
+    error = old_chunk(t, &k, version, before, &seen, &inside);
     if (error)
         return error;
     versioned_del(t, DB_CHUNK, &k, version, seen);
-    change_places(t, tree, before, none, seen == version, delta);
+    change_places(t, tree, before, none, seen == version, -inside, delta);
     group_note_chunk(t, tree, ino, chunk, NULL, 0);
     return t->failed;
 }

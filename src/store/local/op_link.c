@@ -36,7 +36,7 @@ static int link_check(struct op *op, struct meta_txn *t)
         return rc;
     if (k->inode.nlink >= STORE_LINKS_MAX)
         return -EMLINK;
-    return t->write ? meta_tree_room(t, op->tree.id, 0, 1) : 0;
+    return t->write ? meta_record_room(t) : 0;
 }
 
 static int link_put(struct op *op, struct meta_txn *t)

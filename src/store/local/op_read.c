@@ -156,23 +156,24 @@ void usage_pool(struct local *l, struct usage_pool *out)
     meta_space(l, &meta_used, &out->meta_free);
 }
 
+static uint64_t left_of(uint64_t limit, uint64_t used)
+{
+    return used < limit ? limit - used : 0;
+}
+
 void usage_of_tree(const struct tree *tree, const struct usage_pool *pool, struct store_usage *out)
 {
     uint64_t used = atomic_load(&tree->used_blocks) * STORE_BLOCK;
-    uint64_t total = pool->total, bytes_free = pool->available;
-    if (tree->size_limit) {
-        total = tree->size_limit;
-        bytes_free = least(pool->available, used < tree->size_limit ? tree->size_limit - used : 0);
-    }
     uint64_t files_used = atomic_load(&tree->used_files);
-    uint64_t files_free = least(pool->meta_free, pool->available) / META_BYTES_A_FILE;
+    uint64_t files_room = least(pool->meta_free, pool->available) / META_BYTES_A_FILE;
+    uint64_t limit = tree->size_limit / STORE_BLOCK * STORE_BLOCK;
     *out = (struct store_usage){
-        .bytes_total = total,
-        .bytes_free = bytes_free,
-        .bytes_available = bytes_free,
+        .bytes_total = limit ? limit : pool->total,
+        .bytes_free = limit ? left_of(limit, used) : pool->available,
+        .bytes_available = limit ? least(pool->available, left_of(limit, used)) : pool->available,
         .bytes_used = used,
-        .files_total = files_used + files_free,
-        .files_free = files_free,
+        .files_total = tree->file_limit ? tree->file_limit : files_used + files_room,
+        .files_free = tree->file_limit ? least(files_room, left_of(tree->file_limit, files_used)) : files_room,
         .files_used = files_used,
     };
 }

@@ -366,6 +366,8 @@ size_t tree_encode(const struct tree_record *tree, uint8_t *to)
     to = put_time(to, tree->created);
     to = put_time(to, tree->listed);
     to = put_time(to, tree->restored);
+    if (tree->file_limit)
+        to = put64(to, tree->file_limit);
     return (size_t)(to - start);
 }
 
@@ -388,6 +390,7 @@ int tree_decode(const uint8_t *bytes, size_t length, struct tree_record *out)
     out->created = get_time(&r);
     out->listed = get_time(&r);
     out->restored = get_time(&r);
+    out->file_limit = r.at < r.end ? get(&r, 8) : 0;
     return reader_end(&r);
 }
 

@@ -32,7 +32,7 @@ int chunk_decode_extents(const uint8_t *bytes, size_t length, struct chunk_map *
 place_t chunk_record_place(const uint8_t *bytes, size_t length, unsigned block);
 
 struct tree_record {
-    uint64_t version, root, orphans, fsid, size_limit;
+    uint64_t version, root, orphans, fsid, size_limit, file_limit;
     uint32_t id, props_length;
     uint32_t parent, origin; /* of a snapshot: its volume; of a clone: the snapshot */
     uint32_t number;         /* of a snapshot in its volume; of a volume: its last snapshot's, counted on past 2^22 */

@@ -15,8 +15,7 @@ static uint32_t tree_new_id(struct meta_txn *t)
     return (uint32_t)++group_counters(t->group)->tree;
 }
 
-/* The usage of a tree as the group will have left it. */
-static struct usage_record usage_now(struct meta_txn *t, uint32_t id)
+struct usage_record tree_usage(struct meta_txn *t, uint32_t id)
 {
     const struct tree_node *node = tree_table_find(meta_of(t)->trees, id);
     struct usage_record usage = {0};
@@ -76,7 +75,7 @@ static int is_volume(struct meta_txn *t, uint32_t id)
  * version, which is the caller's to make. */
 static int put_snapshot(struct meta_txn *t, struct store_snapshot *s, struct tree_record *volume)
 {
-    const struct usage_record usage = usage_now(t, s->volume);
+    const struct usage_record usage = tree_usage(t, s->volume);
     int error = next_number(t, volume, &volume->number, &s->number);
     if (error)
         return error;
@@ -146,7 +145,7 @@ struct clone_change {
     uint32_t snapshot, id;
     const char *props;
     size_t props_length;
-    uint64_t size_limit;
+    const struct store_limits *limits;
 };
 
 static int clone_apply(struct mutation *m, struct meta_txn *t)
@@ -159,7 +158,7 @@ static int clone_apply(struct mutation *m, struct meta_txn *t)
         return -EINVAL;
     if (meta_space_low(meta_of(t)))
         return -ENOSPC;
-    const struct usage_record usage = usage_now(t, c->snapshot);
+    const struct usage_record usage = tree_usage(t, c->snapshot);
     struct tree_record record = snapshot->record;
     record.id = c->id = tree_new_id(t);
     record.fsid = tree_new_fsid(record.id);
@@ -170,19 +169,20 @@ static int clone_apply(struct mutation *m, struct meta_txn *t)
     record.read_only = false;
     record.created = record.listed = t->now;
     record.listed_change = meta_next_change(t);
-    record.size_limit = c->size_limit;
+    record.size_limit = c->limits->bytes;
+    record.file_limit = c->limits->files;
     record.props_length = (uint32_t)c->props_length;
     return put_new_tree(t, &record, c->props, &usage);
 }
 
-int snapshot_clone(struct store *s, uint32_t snapshot, const char *props, size_t props_length, uint64_t size_limit,
-                   uint32_t *id)
+int snapshot_clone(struct store *s, uint32_t snapshot, const char *props, size_t props_length,
+                   const struct store_limits *limits, uint32_t *id)
 {
     struct clone_change c = {.m.apply = clone_apply,
                              .snapshot = snapshot,
                              .props = props,
                              .props_length = props_length,
-                             .size_limit = size_limit};
+                             .limits = limits};
     if (props_length > PROPS_MOST)
         return -EINVAL;
     int error = writer_run(local_of(s), &c.m);
@@ -235,7 +235,7 @@ static int restore_apply(struct mutation *m, struct meta_txn *t)
     if (error)
         return error;
     struct tree_record volume = tree_present(t, c->volume)->record;
-    const struct usage_record from = usage_now(t, c->volume), to = usage_now(t, c->snapshot);
+    const struct usage_record from = tree_usage(t, c->volume), to = tree_usage(t, c->snapshot);
     if (c->safety) {
         error = put_snapshot(t, c->safety, &volume);
         if (error)

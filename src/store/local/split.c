@@ -205,8 +205,10 @@ static int split_file(struct split *s, uint64_t ino)
         int error = next_chunk(s, shared);
         if (error)
             return error == -ENOENT ? 0 : error;
-        if (s->map.kind != CHUNK_MAP)
+        if (s->map.kind != CHUNK_MAP) {
+            s->bytes += s->map.kind == CHUNK_INLINE ? BLOCK : 0;
             continue;
+        }
         s->bytes += (uint64_t)chunk_map_used(&s->map, 0, CHUNK_BLOCKS) * BLOCK;
         if (memchr(shared, true, sizeof(shared))) {
             uint64_t since = clock_monotonic_ns();

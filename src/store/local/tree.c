@@ -96,6 +96,7 @@ static struct tree_node *node_new(const struct tree_record *record, const char *
     node->tree.orphans = record->orphans;
     node->tree.fsid = record->fsid;
     node->tree.size_limit = record->size_limit;
+    node->tree.file_limit = record->file_limit;
     node->tree.number = record->parent ? record->number : 0;
     node->tree.volume = record->parent ? record->parent : record->id;
     node->tree.read_only = record->read_only;
@@ -110,6 +111,7 @@ static void tree_copy(const struct tree *from, struct tree *to)
     to->orphans = from->orphans;
     to->fsid = from->fsid;
     to->size_limit = from->size_limit;
+    to->file_limit = from->file_limit;
     to->number = from->number;
     to->volume = from->volume;
     to->read_only = from->read_only;
@@ -129,6 +131,11 @@ int meta_tree(struct local *l, uint32_t id, struct tree *out)
     return node ? 0 : -ESTALE;
 }
 
+int meta_record_room(struct meta_txn *t)
+{
+    return meta_space_low(meta_of(t)) ? -ENOSPC : 0;
+}
+
 int meta_tree_room(struct meta_txn *t, uint32_t id, uint64_t more_blocks, uint64_t more_files)
 {
     struct tree tree;
@@ -138,12 +145,19 @@ int meta_tree_room(struct meta_txn *t, uint32_t id, uint64_t more_blocks, uint64
         return error;
     if ((more_blocks || more_files) && meta_space_low(meta_of(t)))
         return -ENOSPC;
-    if (t->write)
+    if (t->write) {
+        const struct tree_node *present = tree_present(t, id); /* with limits that this group has changed */
+        if (!present)
+            return -ESTALE;
+        tree.size_limit = present->tree.size_limit;
+        tree.file_limit = present->tree.file_limit;
         group_usage(t->group, id, &blocks, &files);
+    }
     uint64_t used = atomic_load(&tree.used_blocks) + (uint64_t)blocks;
+    uint64_t held = atomic_load(&tree.used_files) + (uint64_t)files;
     if (tree.size_limit && more_blocks && used + more_blocks > tree.size_limit / STORE_BLOCK)
         return -ENOSPC;
-    return 0;
+    return tree.file_limit && more_files && held + more_files > tree.file_limit ? -ENOSPC : 0;
 }
 
 /* ---- records ---- */
@@ -363,7 +377,7 @@ struct tree_change {
     struct mutation m;
     const char *props;
     size_t props_length;
-    uint64_t size_limit;
+    const struct store_limits *limits;
     uint32_t uid, gid, mode;
     uint32_t id;
 };
@@ -406,7 +420,8 @@ static int create_apply(struct mutation *m, struct meta_txn *t)
         .id = (uint32_t)++group_counters(t->group)->tree,
         .root = meta_next_ino(t),
         .orphans = meta_next_ino(t),
-        .size_limit = c->size_limit,
+        .size_limit = c->limits->bytes,
+        .file_limit = c->limits->files,
         .props_length = (uint32_t)c->props_length,
         .created = t->now,
         .listed = t->now,
@@ -434,6 +449,19 @@ int tree_listed(struct meta_txn *t, uint32_t volume)
     return tree_put_record(t, node, &record);
 }
 
+static bool is_lower(uint64_t limit, uint64_t than)
+{
+    return limit && (!than || limit < than);
+}
+
+static int check_limits(struct meta_txn *t, const struct tree_record *now, const struct store_limits *limits)
+{
+    const struct usage_record usage = tree_usage(t, now->id);
+    bool bytes = is_lower(limits->bytes, now->size_limit) && usage.blocks > limits->bytes / STORE_BLOCK;
+    bool files = is_lower(limits->files, now->file_limit) && usage.files > limits->files;
+    return bytes || files ? -EDQUOT : 0;
+}
+
 static int update_apply(struct mutation *m, struct meta_txn *t)
 {
     struct tree_change *c = (struct tree_change *)m;
@@ -441,7 +469,13 @@ static int update_apply(struct mutation *m, struct meta_txn *t)
     if (!old)
         return -ESTALE;
     struct tree_record record = old->record;
-    record.size_limit = c->size_limit;
+    if (!record.parent) {
+        int error = check_limits(t, &record, c->limits);
+        if (error)
+            return error;
+        record.size_limit = c->limits->bytes;
+        record.file_limit = c->limits->files;
+    }
     record.props_length = (uint32_t)c->props_length;
     if (tree_put(t, &record, c->props))
         return t->failed;
@@ -461,13 +495,13 @@ static int delete_apply(struct mutation *m, struct meta_txn *t)
     return parent ? tree_listed(t, parent) : t->failed;
 }
 
-int tree_create(struct store *s, const char *props, size_t props_length, uint64_t size_limit, uint32_t uid,
-                uint32_t gid, uint32_t mode, uint32_t *id)
+int tree_create(struct store *s, const char *props, size_t props_length, const struct store_limits *limits,
+                uint32_t uid, uint32_t gid, uint32_t mode, uint32_t *id)
 {
     struct tree_change c = {.m.apply = create_apply,
                             .props = props,
                             .props_length = props_length,
-                            .size_limit = size_limit,
+                            .limits = limits,
                             .uid = uid,
                             .gid = gid,
                             .mode = mode};
@@ -478,13 +512,14 @@ int tree_create(struct store *s, const char *props, size_t props_length, uint64_
     return error;
 }
 
-int tree_update(struct store *s, uint32_t id, const char *props, size_t props_length, uint64_t size_limit)
+int tree_update(struct store *s, uint32_t id, const char *props, size_t props_length,
+                const struct store_limits *limits)
 {
     struct tree_change c = {.m.apply = update_apply,
                             .id = id,
                             .props = props,
                             .props_length = props_length,
-                            .size_limit = size_limit};
+                            .limits = limits};
     if (props_length > PROPS_MOST)
         return -EINVAL;
     return writer_run(local_of(s), &c.m);
@@ -517,7 +552,7 @@ int tree_each(struct store *s, int (*each)(void *arg, const struct store_tree *t
                 .origin = node->record.origin,
                 .number = node->tree.number,
                 .fsid = node->tree.fsid,
-                .size_limit = node->tree.size_limit,
+                .limits = {node->tree.size_limit, node->tree.file_limit},
                 .root = {.tree = node->tree.id, .generation = ROOT_GENERATION, .ino = node->tree.root},
                 .props = node->props,
                 .props_length = node->record.props_length,

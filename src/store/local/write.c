@@ -132,7 +132,7 @@ static int apply_inline(struct mutation *m, struct meta_txn *t)
     if (!error && map->kind != CHUNK_INLINE)
         return SL_EREFUSED;
     bool fresh = error;
-    error = meta_tree_room(t, w->o->tree, 0, fresh); /* a record more, as for a file */
+    error = meta_tree_room(t, w->o->tree, fresh, 0);
     if (error)
         return error;
     if (fresh)
@@ -161,9 +161,10 @@ static bool covers_block_0(const struct write *w)
     return w->offset == 0 && w->end >= BLOCK;
 }
 
-/* The chunk's present map, ready to be changed; refuses when it is not what was merged. */
+/* The chunk's present map, ready to be changed; refuses when it is not what was merged.  *more less what bytes in the
+ * record counted for. */
 static int apply_map(struct write *w, struct meta_txn *t, const struct inode *inode, uint64_t chunk,
-                     struct chunk_map *map)
+                     struct chunk_map *map, uint64_t *more)
 {
     int error = meta_chunk(t, w->o->tree, inode, chunk, map);
     if (error && error != -ENOENT)
@@ -173,6 +174,7 @@ static int apply_map(struct write *w, struct meta_txn *t, const struct inode *in
         return SL_EREFUSED;
     if (chunk == 0 && w->inline_merged && !is_inline)
         return SL_EREFUSED;
+    *more -= is_inline;
     if (error || is_inline)
         chunk_map_clear(map);
     for (unsigned i = 0; i < w->edge_count; i++) {
@@ -217,7 +219,7 @@ static int apply_blocks(struct mutation *m, struct meta_txn *t)
     for (uint64_t i = chunk; i <= last; i++) {
         unsigned from, to;
         struct chunk_map *map = &w->maps[i - chunk];
-        error = apply_map(w, t, &inode, i, map);
+        error = apply_map(w, t, &inode, i, map, &more);
         if (error)
             return error;
         chunk_part(w, i, &from, &to);

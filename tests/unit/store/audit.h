@@ -64,6 +64,7 @@ static inline uint64_t audit_chunks(struct audit *a, struct meta_txn *t, uint32_
                        inode->size);
         if (map->kind == CHUNK_INLINE && map->inline_length > inode->size)
             audit_says(a, "inode %lu: more bytes in its record than its size", inode->ino);
+        blocks += map->kind == CHUNK_INLINE;
         for (unsigned i = 0; map->kind == CHUNK_MAP && i < map->extent_count; i++)
             for (unsigned n = 0; n < map->extents[i].count; n++, blocks++)
                 audit_block(a, inode, chunk, map->extents[i].block + n, map->extents[i].place + n,

@@ -103,7 +103,7 @@ static inline void pool_open(struct pool *p)
 
 static inline int call_tree_create(struct call *k)
 {
-    return k->s->ops->tree_create(k->s, "x", 1, k->offset, 0, 0, 0777, k->number);
+    return k->s->ops->tree_create(k->s, "x", 1, &(struct store_limits){.bytes = k->offset}, 0, 0, 0777, k->number);
 }
 
 static inline uint32_t pool_tree(struct pool *p, uint64_t limit)

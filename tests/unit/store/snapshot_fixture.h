@@ -21,7 +21,7 @@ static inline int call_snapshot_in_worker(void *arg)
     case 0:
         return s->ops->snapshot(s, k->each, k->count);
     case 1:
-        return s->ops->clone(s, k->snapshot, "clone", 5, k->limit, &k->id);
+        return s->ops->clone(s, k->snapshot, "clone", 5, &(struct store_limits){.bytes = k->limit}, &k->id);
     default:
         return s->ops->restore(s, k->tree, k->snapshot, k->each);
     }

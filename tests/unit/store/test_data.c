@@ -157,7 +157,7 @@ static void holes_read_as_zeroes_up_to_the_largest_size(void **state)
     assert_true(attr_of(p, &o).used < BLOCK);
 }
 
-static void tiny_files_take_no_blocks(void **state)
+static void tiny_files_count_as_a_block(void **state)
 {
     struct pool *p = *state;
     struct store_object o = made(p, &p->root, "tiny", STORE_REG);
@@ -165,8 +165,9 @@ static void tiny_files_take_no_blocks(void **state)
     uint32_t got;
     fill(bytes, sizeof(bytes));
     assert_int_equal(t_write(p, &root_cred, &o, 100, bytes, 1436), 0);
-    assert_true(attr_of(p, &o).used < BLOCK);
+    assert_int_equal(attr_of(p, &o).used, BLOCK);
     assert_int_equal(t_truncate(p, &o, 6000), 0);
+    assert_int_equal(attr_of(p, &o).used, BLOCK);
     assert_int_equal(t_read(p, &root_cred, &o, 0, back, 8192, &got), 0);
     assert_int_equal(got, 6000);
     assert_int_equal(back[99], 0);
@@ -415,7 +416,7 @@ static int tests(void)
                                         pool_teardown),
         cmocka_unit_test_setup_teardown(holes_read_as_zeroes_up_to_the_largest_size, pool_setup,
                                         pool_teardown),
-        cmocka_unit_test_setup_teardown(tiny_files_take_no_blocks, pool_setup, pool_teardown),
+        cmocka_unit_test_setup_teardown(tiny_files_count_as_a_block, pool_setup, pool_teardown),
         cmocka_unit_test_setup_teardown(other_objects_are_refused, pool_setup, pool_teardown),
         cmocka_unit_test_setup_teardown(a_volume_has_its_limit, pool_setup, pool_teardown),
         cmocka_unit_test_setup_teardown(a_flipped_bit_is_an_error, pool_setup, pool_teardown),

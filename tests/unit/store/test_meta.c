@@ -22,7 +22,7 @@ static int see(void *arg, const struct store_tree *tree)
     if (tree->id == seen->id) {
         memcpy(seen->props, tree->props, tree->props_length);
         seen->length = tree->props_length;
-        seen->limit = tree->size_limit;
+        seen->limit = tree->limits.bytes;
         seen->files = tree->usage.files_used;
         seen->fsid = tree->fsid;
     }

@@ -113,8 +113,8 @@ static inline int tree_call_run(void *arg)
 {
     struct tree_call *c = arg;
     if (c->what == 0)
-        return tree_create(&l->store, c->props, c->length, 0, 1, 2, 0755, &c->id);
-    return c->what == 1 ? tree_update(&l->store, c->id, c->props, c->length, 77) : tree_delete(&l->store, c->id);
+        return tree_create(&l->store, c->props, c->length, &(struct store_limits){0}, 1, 2, 0755, &c->id);
+    return c->what == 1 ? tree_update(&l->store, c->id, c->props, c->length, &(struct store_limits){.bytes = 77}) : tree_delete(&l->store, c->id);
 }
 
 static inline uint32_t new_tree(void)

@@ -7,7 +7,7 @@
 enum { TREES_MOST = 4096 };
 static struct {
     char *props;
-    uint64_t size;
+    struct store_limits limits;
     uint32_t parent, origin, number;
 } trees[TREES_MOST];
 static uint32_t tree_count;
@@ -19,20 +19,24 @@ static uint32_t tree_new(const char *props, size_t length)
     return ++tree_count;
 }
 
-static int fake_create(struct store *s, const char *props, size_t length, uint64_t size, uint32_t uid,
-                       uint32_t gid, uint32_t mode, uint32_t *id)
+static int fake_create(struct store *s, const char *props, size_t length, const struct store_limits *limits,
+                       uint32_t uid, uint32_t gid, uint32_t mode, uint32_t *id)
 {
-    if (!refuse)
-        *id = tree_new(props, length);
-    return refuse;
+    if (refuse)
+        return refuse;
+    *id = tree_new(props, length);
+    trees[*id - 1].limits = *limits;
+    return 0;
 }
 
-static int fake_update(struct store *s, uint32_t id, const char *props, size_t length, uint64_t size)
+static int fake_update(struct store *s, uint32_t id, const char *props, size_t length,
+                       const struct store_limits *limits)
 {
     if (refuse)
         return refuse;
     free(trees[id - 1].props);
     trees[id - 1].props = strndup(props, length);
+    trees[id - 1].limits = *limits;
     return 0;
 }
 
@@ -50,6 +54,7 @@ static int fake_each(struct store *s, int (*each)(void *arg, const struct store_
     int error = 0;
     for (uint32_t i = tree_count; i-- > 0 && !error;) { /* snapshots before their volumes */
         struct store_tree tree = {.id = i + 1,
+                                  .limits = trees[i].limits,
                                   .props = trees[i].props,
                                   .parent = trees[i].parent,
                                   .origin = trees[i].origin,
@@ -73,12 +78,14 @@ static int fake_snapshot(struct store *s, struct store_snapshot *each, unsigned 
     return refuse;
 }
 
-static int fake_clone(struct store *s, uint32_t snapshot, const char *props, size_t length, uint64_t size, uint32_t *id)
+static int fake_clone(struct store *s, uint32_t snapshot, const char *props, size_t length,
+                      const struct store_limits *limits, uint32_t *id)
 {
     if (refuse)
         return refuse;
     *id = tree_new(props, length);
     trees[*id - 1].origin = snapshot;
+    trees[*id - 1].limits = *limits;
     return 0;
 }
 

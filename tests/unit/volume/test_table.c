@@ -17,29 +17,30 @@
 /* A store of trees only, kept in RAM. */
 static struct {
     char *props;
-    uint64_t size;
+    struct store_limits limits;
 } trees[100];
 static uint32_t tree_count;
 static int refuse;
 
-static int fake_create(struct store *s, const char *props, size_t length, uint64_t size, uint32_t uid,
-                       uint32_t gid, uint32_t mode, uint32_t *id)
+static int fake_create(struct store *s, const char *props, size_t length, const struct store_limits *limits,
+                       uint32_t uid, uint32_t gid, uint32_t mode, uint32_t *id)
 {
     if (refuse)
         return refuse;
     trees[tree_count].props = strndup(props, length);
-    trees[tree_count].size = size;
+    trees[tree_count].limits = *limits;
     *id = ++tree_count;
     return 0;
 }
 
-static int fake_update(struct store *s, uint32_t id, const char *props, size_t length, uint64_t size)
+static int fake_update(struct store *s, uint32_t id, const char *props, size_t length,
+                       const struct store_limits *limits)
 {
     if (refuse)
         return refuse;
     free(trees[id - 1].props);
     trees[id - 1].props = strndup(props, length);
-    trees[id - 1].size = size;
+    trees[id - 1].limits = *limits;
     return 0;
 }
 
@@ -56,7 +57,7 @@ static int fake_each(struct store *s, int (*each)(void *arg, const struct store_
 {
     int error = 0;
     for (uint32_t i = 0; i < tree_count && !error; i++) {
-        struct store_tree tree = {.id = i + 1, .size_limit = trees[i].size, .props = trees[i].props};
+        struct store_tree tree = {.id = i + 1, .limits = trees[i].limits, .props = trees[i].props};
         tree.props_length = trees[i].props ? strlen(trees[i].props) : 0;
         if (trees[i].props)
             error = each(arg, &tree);
@@ -206,7 +207,7 @@ static void volumes_and_unknown_keys_survive_a_restart(void **state)
     assert_int_equal(create("kept", "10.0.0.0/8:ro", &tree), 0);
     free(trees[tree - 1].props);
     trees[tree - 1].props = strdup("{\"name\":\"kept\",\"squash\":\"all\",\"allow\":\"10.0.0.0/8:ro\","
-                                   "\"created\":7,\"tier\":\"gold\"}");
+                                   "\"created\":7,\"shade\":\"gold\"}");
     trees[tree_count++].props = strdup("no json");
     volume_stop();
     assert_int_equal(volume_start(&fake), 0);
@@ -225,7 +226,7 @@ static void volumes_and_unknown_keys_survive_a_restart(void **state)
     assert_int_equal(volume_start(&fake), 0);
     assert_int_equal(cache_told.policy, STORE_CACHE_EPOCH);
     free(c.config.rules);
-    assert_non_null(strstr(trees[tree - 1].props, "\"tier\":\"gold\""));
+    assert_non_null(strstr(trees[tree - 1].props, "\"shade\":\"gold\""));
     assert_non_null(strstr(trees[tree - 1].props, "\"name\":\"renamed\""));
 }
 
