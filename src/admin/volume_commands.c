@@ -115,7 +115,6 @@ static void add_usage(json_t *to, uint32_t tree)
     json_object_set_new(to, "bytes_used", json_integer((json_int_t)usage.bytes_used));
     json_object_set_new(to, "bytes_available", json_integer((json_int_t)usage.bytes_available));
     json_object_set_new(to, "files", json_integer((json_int_t)usage.files_used));
-    json_object_set_new(to, "files_available", json_integer((json_int_t)usage.files_free));
 }
 
 /* What it is a clone of, its snapshots, and when it was deleted. */

@@ -59,14 +59,12 @@ static int set_size(struct volume_settings *s, const char *value, char why[256])
     }
     uint64_t size = 0;
     int error = size_parse(value, &size);
-    if (!error && size == 0)
-        error = -EINVAL;
-    if (error)
-        snprintf(why, 256, "size '%.60s': right would be 500G, 1.5Ti, plain bytes, or none for no limit",
-                 value);
-    else
+    if (!error && size) {
         s->config->size = size;
-    return error;
+        return 0;
+    }
+    snprintf(why, 256, "size '%.60s': right would be 500G, 1.5Ti, plain bytes, or none for no limit", value);
+    return -EINVAL;
 }
 
 static int set_files(struct volume_settings *s, const char *value, char why[256])

@@ -25,16 +25,16 @@ int volume_name_check(const char *name, char why[256])
         return -EINVAL;
     }
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-        snprintf(why, 256, "'%s' cannot be a volume's name; %s", name, right);
+        snprintf(why, 256, "'%s' cannot be a name; %s", name, right);
         return -EINVAL;
     }
     for (const char *c = name; *c; c++) {
         if (name_char(*c))
             continue;
         if (*c > ' ' && *c < 127)
-            snprintf(why, 256, "'%c' cannot be in a volume's name; %s", *c, right);
+            snprintf(why, 256, "'%c' cannot be in a name; %s", *c, right);
         else
-            snprintf(why, 256, "the byte 0x%02x cannot be in a volume's name; %s",
+            snprintf(why, 256, "the byte 0x%02x cannot be in a name; %s",
                      (unsigned char)*c, right);
         return -EINVAL;
     }

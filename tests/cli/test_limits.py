@@ -34,7 +34,9 @@ def wrong(c, *words, code, says):
 
 
 def volume(c, name="vol"):
-    return json.loads(line(c, "--json", "volume", "show", name))["volume"]
+    """What is set, not what the machine has room for at the moment."""
+    shown = json.loads(line(c, "--json", "volume", "show", name))["volume"]
+    return {key: value for key, value in shown.items() if key != "bytes_available"}
 
 
 def tiers(c):
