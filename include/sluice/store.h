@@ -182,7 +182,8 @@ struct store_status {
     char reason[160];        /* why, or "" */
     uint64_t bytes_total, bytes_free;       /* of the file system under the pool */
     uint64_t cache_bytes, cache_used_bytes; /* RAM for data */
-    uint64_t meta_bytes, segments;          /* LMDB pages in use; segment files */
+    uint64_t meta_bytes, meta_free_bytes;   /* LMDB pages in use, and what its map has room for */
+    uint64_t segments;                      /* segment files */
     uint64_t work_left;                     /* entries waiting for the reaper */
 };
 
@@ -322,8 +323,9 @@ struct store_ops {
     /* What deleting this snapshot would give back, but for what its clones hold. Coroutine. */
     int (*held)(struct store *s, uint32_t snapshot, uint64_t *bytes);
     /* What all snapshots of the volume hold that it does not hold itself any more: what deleting all of them would give
-     * back, but for what clones hold.  Takes time for what was changed since the oldest. Coroutine. */
-    int (*snapshots_held)(struct store *s, uint32_t volume, uint64_t *bytes);
+     * back, but for what clones hold.  Takes time for what was changed since the oldest; go_on() is asked now and then
+     * and may end it: -ECANCELED.  Coroutine. */
+    int (*snapshots_held)(struct store *s, uint32_t volume, bool (*go_on)(void *arg), void *arg, uint64_t *bytes);
     /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and
      * never repeats in the pool, and the time.  Never waits. */
     int (*snapshots_changed)(struct store *s, uint32_t volume, uint64_t *change, struct store_time *when);

@@ -62,7 +62,8 @@ static const struct command commands[] = {
 
 /* Those that change nothing an admin has made; all others are events when they have succeeded. */
 static const char only_look[] = " status metrics stats clients activity events settle volume-list volume-show "
-                                "snapshot-list policy-list diff mount-command ls cat pool-check pool-scrub warm ";
+                                "snapshot-list policy-list tier-list diff mount-command ls cat pool-check pool-scrub "
+                                "warm ";
 
 static bool lists(const char *words, const char *key)
 {

@@ -11,6 +11,7 @@
 
 #include "admin/commands.h"
 #include "admin/scrape.h"
+#include "admin/space.h"
 #include "sluice/base_coro.h"
 #include "sluice/base_metrics.h"
 #include "sluice/base_worker.h"
@@ -112,6 +113,11 @@ static double pool_free(const struct scrape *s)
     return (double)s->pool.bytes_free;
 }
 
+static double pool_nearly_full(const struct scrape *s)
+{
+    return space_level(&s->pool) != 0;
+}
+
 static double pool_frozen(const struct scrape *s)
 {
     return s->pool.frozen;
@@ -161,6 +167,8 @@ static const struct {
     {"sluice_duplicate_replies_bytes", "gauge", "Replies kept for repeated requests, their size", duplicate_bytes},
     {"sluice_pool_size_bytes", "gauge", "File system under the pool", pool_bytes},
     {"sluice_pool_free_bytes", "gauge", "What is free of it", pool_free},
+    {"sluice_pool_nearly_full", "gauge", "1 while less than a tenth is available, of the file system or for metadata",
+     pool_nearly_full},
     {"sluice_pool_frozen", "gauge", "1 while the pool takes no changes after a failure", pool_frozen},
     {"sluice_pool_metadata_bytes", "gauge", "Metadata in use", metadata_bytes},
     {"sluice_pool_segments", "gauge", "Data files of the pool", segments},
@@ -208,6 +216,12 @@ static bool limit(const struct scraped_volume *v, double *to)
 {
     *to = (double)v->size_limit;
     return v->size_limit;
+}
+
+static bool file_limit(const struct scraped_volume *v, double *to)
+{
+    *to = (double)v->file_limit;
+    return v->file_limit;
 }
 
 static bool used(const struct scraped_volume *v, double *to)
@@ -265,6 +279,8 @@ static const struct {
     {"sluice_volume_size_limit_bytes", "gauge", "Most bytes that the volume may hold; missing where it has no limit",
      limit},
     {"sluice_volume_used_bytes", "gauge", "Bytes that the volume refers to", used},
+    {"sluice_volume_files_limit", "gauge", "Most files that the volume may hold; missing where it has no limit",
+     file_limit},
     {"sluice_volume_files", "gauge", "Files and directories of the volume", files},
     {"sluice_volume_snapshots", "gauge", "Snapshots of the volume", snapshots},
     {"sluice_volume_cache_held_bytes", "gauge", "RAM that holds data of the volume", cache_held},

@@ -67,7 +67,8 @@ static int take_tree(void *arg, const struct store_tree *tree)
         bsearch(&wanted, finding->by_tree, finding->count, sizeof wanted, compare_trees);
     if (!found)
         return 0;
-    (*found)->size_limit = tree->size_limit;
+    (*found)->size_limit = tree->limits.bytes;
+    (*found)->file_limit = tree->limits.files;
     (*found)->used_bytes = tree->usage.bytes_used;
     (*found)->used_files = tree->usage.files_used;
     return 0;

@@ -11,7 +11,7 @@
 struct scraped_volume {
     uint32_t tree; /* 0: calls that named no volume; its name is "" */
     char name[VOLUME_NAME_MAX + 1];
-    uint64_t size_limit, used_bytes, used_files, snapshots;
+    uint64_t size_limit, file_limit, used_bytes, used_files, snapshots;
     struct store_cache_stats cache;
     struct nfs_op_stats *ops;
     unsigned op_count, op_room;

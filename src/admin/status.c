@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "admin/commands.h"
+#include "admin/space.h"
 #include "admin/metrics_http.h"
 #include "admin/warm.h"
 #include "sluice/base_worker.h"
@@ -39,7 +40,8 @@ static json_t *pool_status(void)
     struct store_status pool;
     struct store *s = volume_store();
     s->ops->status(s, &pool);
-    return json_pack("{s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path", pool.path, "frozen",
+    return json_pack("{s:o, s:i, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "warnings",
+                     space_warnings(&pool), "below_percent", (int)space_level(&pool), "path", pool.path, "frozen",
                      pool.frozen, "reason", pool.reason, "bytes_total", (json_int_t)pool.bytes_total,
                      "bytes_free", (json_int_t)pool.bytes_free, "cache_bytes",
                      (json_int_t)pool.cache_bytes, "cache_used_bytes",

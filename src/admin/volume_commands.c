@@ -3,6 +3,7 @@
 
 #include "admin/commands.h"
 #include "admin/volume_config.h"
+#include "sluice/base_worker.h"
 #include "sluice/volume_gate.h"
 
 /* ---- create ---- */
@@ -229,12 +230,26 @@ json_t *command_volume_list(struct request *r)
     return request_error(error, "the list cannot be made: %s", sl_strerror(error));
 }
 
-/* Takes time for what has changed since the oldest snapshot, so it is not in the list. */
-static void add_held(json_t *to, uint32_t tree)
+struct patience {
+    struct request *r;
+    uint64_t until_ns;
+};
+
+static bool still_patient(void *arg)
 {
+    const struct patience *p = arg;
+    return !request_gone(p->r) && clock_monotonic_ns() < p->until_ns;
+}
+
+/* Takes time for what has changed since the oldest snapshot: so it is not in the list, and missing where it would take
+ * too long. */
+static void add_held(json_t *to, struct request *r, uint32_t tree)
+{
+    static const uint64_t patience_ns = 3000000000;
+    struct patience patience = {r, clock_monotonic_ns() + patience_ns};
     struct store *s = volume_store();
     uint64_t held;
-    if (volume_snapshot_count(tree) && !s->ops->snapshots_held(s, tree, &held))
+    if (volume_snapshot_count(tree) && !s->ops->snapshots_held(s, tree, still_patient, &patience, &held))
         json_object_set_new(to, "snapshots_held_bytes", json_integer((json_int_t)held));
 }
 
@@ -246,7 +261,7 @@ json_t *command_volume_show(struct request *r)
         return answer;
     json_t *shown = describe(&v);
     if (shown)
-        add_held(shown, v.tree);
+        add_held(shown, r, v.tree);
     free(v.config.rules);
     return json_pack("{s:o}", "volume", shown);
 }

@@ -27,11 +27,15 @@ static void show_uptime(long long seconds)
 static void show_pool(const json_t *pool)
 {
     char a[32], b[32], n[48];
+    size_t i;
+    json_t *warning;
     printf("pool      %s\n", text_of(pool, "path"));
     if (json_is_true(json_object_get(pool, "frozen")))
         printf("          takes no changes: %s\n", text_of(pool, "reason"));
     printf("space     %s free of %s", bytes(a, pool, "bytes_free"), bytes(b, pool, "bytes_total"));
     printf("; metadata %s, %s\n", bytes(a, pool, "meta_bytes"), count(n, pool, "segments", "data file"));
+    json_array_foreach (json_object_get(pool, "warnings"), i, warning)
+        printf("          warning: %s\n", json_string_value(warning));
     if (number_of(pool, "work_left"))
         printf("          %s of background work left\n", count(n, pool, "work_left", "piece"));
     printf("cache     %s used of %s\n", bytes(a, pool, "cache_used_bytes"), bytes(b, pool, "cache_bytes"));

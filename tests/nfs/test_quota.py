@@ -5,8 +5,10 @@ import json
 import os
 import random
 import subprocess
+import tempfile
 import threading
 import time
+import urllib.request
 
 import harness
 import rawrpc
@@ -406,5 +408,75 @@ def a_reserve_is_kept_for_snapshots(t):
     eq(v.df().tbytes, 15 * MIB)
 
 
+def metrics(server):
+    with urllib.request.urlopen(json.loads(server.cli("status", "--json"))["metrics"], timeout=20) as answer:
+        return dict(line.rsplit(" ", 1) for line in answer.read().decode().split("\n") if line and line[0] != "#")
+
+
+@test
+def metrics_tell_the_limits(t):
+    v = Volume(t, size=3 * MIB, files=77)
+    eq(v.nfs.write(v.file(b"a"), 0, bytes(5 * BLOCK)).status, "OK")
+    of = metrics(t.server)
+    told = [of[f'sluice_volume_{name}{{volume="{v.name}"}}'] for name in
+            ("size_limit_bytes", "used_bytes", "files_limit", "files")]
+    eq([float(value) for value in told], [3 * MIB, 5 * BLOCK, 77, 2])
+
+
+@test
+def a_pool_that_is_nearly_full_is_warned_of(t):
+    """A server of its own, whose reserve leaves a twentieth of the file system."""
+    with tempfile.TemporaryDirectory() as folder:
+        disk = os.statvfs(folder)
+    if disk.f_bavail < disk.f_blocks // 8:
+        print("# not tried: this machine's own disk is nearly full")
+        return
+    eq(json.loads(t.server.cli("status", "--json"))["pool"]["below_percent"], 0, "there is room")
+    reserve = (disk.f_bavail - disk.f_blocks // 25) * disk.f_frsize
+    server = harness.Server("--cache", "16Mi", "--segment-size", "8Mi", "--metrics", "127.0.0.1:0", "--reserve",
+                            str(reserve))
+    try:
+        server.start()
+        server.create("v")
+        until = time.monotonic() + 20
+        while b"nearly full" not in server.stderr() and time.monotonic() < until:
+            time.sleep(0.1)
+        eq(server.stderr().count(b"nearly full"), 1, "the log says so, once")
+        status = json.loads(server.cli("status", "--json"))["pool"]
+        eq(status["below_percent"], 5)
+        check("nearly full" in status["warnings"][0], status)
+        check(b"warning: the pool is nearly full: " in server.cli("status"), "the status of people")
+        eq(metrics(server)["sluice_pool_nearly_full"], "1")
+        nfs = server.connect()
+        root = nfs.mnt(b"/v").fh
+        fh = nfs.create(root, b"a", GUARDED, mode=0o644).fh
+        eq(nfs.write(fh, 0, bytes(MIB)).status, "OK", "it is only a warning")
+    finally:
+        eq(server.stop(), None)
+        server.close()
+
+
+@test
+def snapshots_beyond_their_reserve_are_warned_of(t):
+    v = Volume(t, size=20 * MIB, snapshot_reserve="1Mi")
+    fh = v.file(b"a")
+    eq(v.nfs.write(fh, 0, bytes(MIB)).status, "OK")
+    eq(v.nfs.write(fh, MIB, bytes(MIB)).status, "OK")
+    t.server.cli("snapshot", "create", f"{v.name}@s")
+    eq(v.nfs.write(fh, 0, b"n" * MIB).status, "OK")
+    eq(v.show()["snapshots_held_bytes"], MIB)
+    check(b"beyond" not in t.server.cli("volume", "show", v.name), "all of it, and no more")
+    eq(v.nfs.write(fh, MIB, b"n" * BLOCK).status, "OK")
+    eq(v.show()["snapshots_held_bytes"], MIB + BLOCK)
+    check(b"1Mi more, beyond the reserve of 1Mi" in t.server.cli("volume", "show", v.name), "shown")
+    eq(t.server.stop(), None)
+    t.server.start() # it looks at reserves when it starts, and every few minutes
+    until = time.monotonic() + 20
+    while b"more than their reserve of 1Mi" not in t.server.stderr() and time.monotonic() < until:
+        time.sleep(0.1)
+    warnings = json.loads(t.server.cli("status", "--json"))["pool"]["warnings"]
+    check(any(f"the snapshots of {v.name} hold" in w for w in warnings), warnings)
+
+
 if __name__ == "__main__":
-    run("--cache", "64Mi", "--segment-size", "64Mi")
+    run("--cache", "64Mi", "--segment-size", "64Mi", "--metrics", "127.0.0.1:0")

@@ -8,7 +8,8 @@
 int diff_trees(struct store *s, uint32_t from, uint32_t to, int (*each)(void *arg, const struct store_difference *d),
                void *arg);
 int held_bytes(struct store *s, uint32_t snapshot, uint64_t *bytes);
-int held_by_snapshots(struct store *s, uint32_t volume, uint64_t *bytes); /* held_volume.c */
+int held_by_snapshots(struct store *s, uint32_t volume, bool (*go_on)(void *arg), void *arg,
+                      uint64_t *bytes); /* held_volume.c */
 
 /* ---- walk.c: the rows of `touched`, across read transactions of a few milliseconds ---- */
 

@@ -27,6 +27,8 @@ struct held_volume {
     struct chunk_id *touched; /* by one version */
     size_t touched_count, touched_room;
     uint64_t blocks;
+    bool (*go_on)(void *arg);
+    void *arg;
 };
 
 static int grow(void **at, size_t *room, size_t size)
@@ -97,6 +99,8 @@ static int count_chunk(struct held_volume *h, const struct way *way, uint64_t ve
 static int gather(void *arg, enum db db, const struct key *k)
 {
     struct held_volume *h = arg;
+    if (!h->go_on(h->arg))
+        return -ECANCELED;
     if (db != DB_CHUNK)
         return 0;
     if (h->touched_count == h->touched_room && grow((void **)&h->touched, &h->touched_room, sizeof *h->touched))
@@ -125,7 +129,7 @@ static int count_version(struct held_volume *h, const struct way *way, uint64_t 
             continue;
         error = count_chunk(h, way, version, &h->touched[i]);
         if (!error)
-            error = walk_on(&h->walk);
+            error = h->go_on(h->arg) ? walk_on(&h->walk) : -ECANCELED;
     }
     return error;
 }
@@ -188,9 +192,9 @@ static int find_snapshots(struct held_volume *h)
     return 0;
 }
 
-int held_by_snapshots(struct store *s, uint32_t volume, uint64_t *bytes)
+int held_by_snapshots(struct store *s, uint32_t volume, bool (*go_on)(void *arg), void *arg, uint64_t *bytes)
 {
-    struct held_volume h = {.volume = volume};
+    struct held_volume h = {.volume = volume, .go_on = go_on, .arg = arg};
     *bytes = 0;
     int error = walk_begin(&h.walk, local_of(s));
     if (!error)

@@ -43,12 +43,11 @@ static const uint8_t *local_secret(struct store *s)
 static void local_status(struct store *s, struct store_status *out)
 {
     struct local *l = local_of(s);
-    uint64_t map_free;
     *out = (struct store_status){.path = l->path, .frozen = atomic_load(&l->frozen)};
     writer_reason(l, out->reason);
     seg_space(l, &out->bytes_total, &out->bytes_free);
     cache_usage(l, &out->cache_bytes, &out->cache_used_bytes);
-    meta_space(l, &out->meta_bytes, &map_free);
+    meta_space(l, &out->meta_bytes, &out->meta_free_bytes);
     out->segments = seg_count(l);
     out->work_left = reaper_backlog(l);
 }
