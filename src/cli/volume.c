@@ -85,9 +85,10 @@ static void show_snapshots(const json_t *v)
     printf("snapshots %s", count_text(count, number_of(v, "snapshots"), "snapshot"));
     if (json_object_get(v, "snapshots_held_bytes"))
         printf(" holding %s more", bytes_text(held, (uint64_t)number_of(v, "snapshots_held_bytes")));
-    bool beyond = number_of(v, "snapshots_held_bytes") > number_of(v, "snapshot_reserve_bytes");
-    if (number_of(v, "snapshot_reserve_bytes"))
-        printf(", %s %s", beyond ? "beyond the reserve of" : "reserve", bytes_text(reserve, (uint64_t)number_of(v, "snapshot_reserve_bytes")));
+    long long room = number_of(v, "snapshot_reserve_bytes");
+    bool beyond = number_of(v, "snapshots_held_bytes") > room;
+    if (room)
+        printf(", %s %s", beyond ? "beyond the reserve of" : "reserve", bytes_text(reserve, (uint64_t)room));
     printf(", policy %s%s\n", text_of(v, "policy"),
            json_is_true(json_object_get(v, "show_snapshots")) ? ", .snapshot is shown" : "");
 }
