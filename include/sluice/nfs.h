@@ -1,8 +1,9 @@
-/* The NFS protocols: MOUNT version 3 and NFS version 3 (RFC 1813) for now.  They register their programs with rpc
- * and call the store and the volume layer. */
+/* The NFS protocols: MOUNT version 3, NFS version 3 (RFC 1813) and version 4 (RFC 7530, 8881, 7862).  They
+ * register their programs with rpc and call the store and the volume layer. */
 #ifndef SLUICE_NFS_H
 #define SLUICE_NFS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sluice/base_histogram.h"
@@ -10,6 +11,8 @@
 
 enum { NFS_HANDLE_SIZE = 32 };
 
+/* Which versions of NFS are served: before nfs_start(), where it is not version 3 alone.  -EINVAL: none. */
+int nfs_serve(bool three, bool four);
 /* Registers the programs.  Main thread, after volume_start(), before rpc_start(). */
 int nfs_start(struct store *store);
 void nfs_stop(void);

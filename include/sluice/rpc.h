@@ -16,7 +16,7 @@
 #include "sluice/base_slice.h"
 #include "sluice/base_xdr.h"
 
-enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 8, RPC_TICK_SECONDS = 5 };
+enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 8, RPC_TICK_SECONDS = 5, RPC_CALL_KEEP = 512 };
 enum { RPC_CLIENT_TAGS = 16, RPC_CLIENTS_IDLE = 1024 };
 
 enum rpc_flavor { RPC_AUTH_NONE = 0, RPC_AUTH_SYS = 1 };
@@ -51,11 +51,17 @@ struct rpc_call {
     void *ticket;                    /* the handlers' layer's own, NULL before turn(); kept while the call waits */
     bool pressed;                    /* more of the connection waits to be looked at behind this call */
     bool delayed;                    /* its turn would come too late: the handler tells the client to come again */
+
+    bool resumed;           /* the handler has returned RPC_RESUME before; out, slices and keep are as it left them */
+    bool must_end;          /* ... and there is no coroutine for it: it must neither wait nor return that again */
+    _Alignas(16) uint8_t keep[RPC_CALL_KEEP]; /* the handler's, while the call lives; anything at first */
 };
 
 enum rpc_result {
     RPC_DONE,         /* accepted, results are in out */
     RPC_WAIT,         /* run me again in a coroutine; out and slices are reset. Only when coro_self() == NULL */
+    RPC_RESUME,       /* the same, but out and slices are kept, for a handler that goes on where it stopped; args are
+                       * at their start again, perhaps elsewhere in memory */
     RPC_GARBAGE_ARGS, /* GARBAGE_ARGS (arguments do not decode) */
     RPC_SYSTEM_ERR,   /* SYSTEM_ERR (no memory and the like) */
     RPC_AUTH_TOOWEAK, /* MSG_DENIED, AUTH_ERROR, AUTH_TOOWEAK */

@@ -21,6 +21,8 @@ const struct config_option options_table[] = {
     {"server", "listen", CONFIG_LIST, "127.0.0.1:2049, [::1]:2049",
      "Addresses for NFS and MOUNT; 0.0.0.0:2049, [::]:2049 is every address of this machine", "ADDR:PORT",
      FIELD(listen)},
+    {"server", "nfs-versions", CONFIG_LIST, "3", "Versions of NFS that are served: 3, 4 (with 4.1 and 4.2)", "3|4",
+     FIELD(nfs_versions)},
     {"server", "socket", CONFIG_STRING, NULL,
      "The control socket, control.sock in the pool unless set", "PATH", FIELD(socket)},
     {"server", "workers", CONFIG_COUNT, "0", "Worker threads; 0 is one for each core", "N",
@@ -220,6 +222,24 @@ static int check_listen(const char *key, const char *text, struct config_error *
                  "[::1]:2049, or 0.0.0.0:2049 for every IPv4 address", key, text);
 }
 
+bool options_nfs_version(const struct options *o, const char *version)
+{
+    for (size_t i = 0; i < o->nfs_versions.count; i++)
+        if (strcmp(o->nfs_versions.at[i], version) == 0)
+            return true;
+    return false;
+}
+
+static int check_versions(const struct options *o, struct config_error *error)
+{
+    for (size_t i = 0; i < o->nfs_versions.count; i++) {
+        const char *word = o->nfs_versions.at[i];
+        if (strcmp(word, "3") && strcmp(word, "4"))
+            return wrong(error, "nfs-versions: '%s' is no version; right would be 3, 4 or both, as in 3, 4", word);
+    }
+    return o->nfs_versions.count ? 0 : wrong(error, "nfs-versions: no version is given; right would be 3, 4");
+}
+
 static int check(const struct options *o, struct config_error *error)
 {
     enum log_level level;
@@ -235,6 +255,9 @@ static int check(const struct options *o, struct config_error *error)
     }
     if (strcmp(o->metrics, "off") != 0 && check_listen("metrics", o->metrics, error))
         return -EINVAL;
+    int versions = check_versions(o, error);
+    if (versions)
+        return versions;
     if (o->segment_size % 4096)
         return wrong(error, "segment-size: must be a multiple of 4Ki");
     if (o->bytes_per_connection < 2 * o->record_max)

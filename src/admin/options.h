@@ -8,7 +8,7 @@
 
 struct options {
     char *pool, *socket, *log_level;
-    struct config_list listen;
+    struct config_list listen, nfs_versions;
     uint64_t cache, map_size, segment_size, reserve;
     uint64_t bytes_in_flight, bytes_per_connection, send_buffer, record_max, duplicate_bytes;
     unsigned inode_entries, name_entries, map_entries, duplicate_entries;
@@ -34,6 +34,9 @@ extern const size_t options_count;
 int options_read(int argc, char **argv, struct options *to, enum options_action *action,
                  struct config_error *error);
 void options_free(struct options *o);
+
+/* Is this one of nfs-versions? */
+bool options_nfs_version(const struct options *o, const char *version);
 
 void options_print_help(FILE *to);
 void options_print_example(FILE *to);

@@ -40,6 +40,22 @@ void handle_encode(const struct store_object *object, uint8_t handle[NFS_HANDLE_
     memcpy(handle, &wire, sizeof wire);
 }
 
+void handle_encode_pseudo_root(uint8_t handle[NFS_HANDLE_SIZE])
+{
+    struct wire wire = {.format = FORMAT, .kind = HANDLE_PSEUDO_ROOT, .pool = htobe32(nfs_server.pool)};
+    hash(&wire, wire.hash);
+    memcpy(handle, &wire, sizeof wire);
+}
+
+bool handle_is_pseudo_root(const uint8_t *handle, uint32_t length)
+{
+    uint8_t right[NFS_HANDLE_SIZE];
+    if (length != sizeof right || handle[offsetof(struct wire, kind)] != HANDLE_PSEUDO_ROOT)
+        return false;
+    handle_encode_pseudo_root(right);
+    return memcmp(handle, right, sizeof right) == 0; /* it is no secret */
+}
+
 static struct store_object object_of(const struct wire *wire)
 {
     return (struct store_object){

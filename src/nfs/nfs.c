@@ -6,9 +6,33 @@
 #include "nfs/opstats.h"
 #include "nfs/server.h"
 #include "nfs/snapview.h"
+#include "nfs/v4/compound.h"
 #include "sluice/base_worker.h"
 
 struct nfs_server nfs_server;
+
+enum { VERSIONS = 2 };
+static struct rpc_version served_versions[VERSIONS];
+static struct rpc_program served = {.versions = served_versions};
+
+int nfs_serve(bool three, bool four)
+{
+    served.count = 0;
+    if (three)
+        served_versions[served.count++] = nfs_program.versions[0];
+    if (four)
+        served_versions[served.count++] = nfs4_version;
+    return served.count ? 0 : -EINVAL;
+}
+
+static int register_nfs(void)
+{
+    if (!served.count)
+        nfs_serve(true, false);
+    served.program = nfs_program.program;
+    served.name = nfs_program.name;
+    return rpc_register(&served);
+}
 
 int nfs_start(struct store *store)
 {
@@ -22,7 +46,7 @@ int nfs_start(struct store *store)
     if (!error)
         error = rpc_register(&mount_program);
     if (!error)
-        error = rpc_register(&nfs_program);
+        error = register_nfs();
     return error;
 }
 
@@ -36,11 +60,10 @@ void nfs_stop(void)
 bool nfs_op_name(unsigned op, const char **protocol, const char **operation)
 {
     const struct rpc_version *nfs3 = &nfs_program.versions[0];
-    if (op - OPSTATS_NFS3 >= nfs3->count)
-        return false;
-    *protocol = "nfs3";
-    *operation = nfs3->procedures[op - OPSTATS_NFS3].name;
-    return true;
+    bool three = op - OPSTATS_NFS3 < nfs3->count;
+    *protocol = three ? "nfs3" : "nfs4";
+    *operation = three ? nfs3->procedures[op - OPSTATS_NFS3].name : nfs4_op_name(op - OPSTATS_NFS4);
+    return *operation;
 }
 
 void nfs_each_procedure(void (*each)(void *arg, const char *program, const char *procedure,
@@ -60,6 +83,6 @@ void nfs_each_procedure(void (*each)(void *arg, const char *program, const char 
             continue;
         opstats_total(op, &calls, &errors);
         if (calls)
-            each(arg, nfs_program.name, operation, calls, errors);
+            each(arg, protocol, operation, calls, errors);
     }
 }

@@ -18,7 +18,8 @@ struct nfs_server {
 extern struct nfs_server nfs_server;
 
 extern const struct rpc_program mount_program; /* 100005 */
-extern const struct rpc_program nfs_program;   /* 100003 */
+extern const struct rpc_program nfs_program;   /* 100003, version 3 */
+extern const struct rpc_version nfs4_version;
 
 /* The list behind MOUNT's DUMP. */
 void mount_list_clear(void);

@@ -131,7 +131,8 @@ static bool call_result(struct call *call, enum rpc_result result)
 static void call_run(void *arg)
 {
     struct call *call = arg;
-    reply_reset(call);
+    if (!call->rpc.resumed)
+        reply_reset(call);
     enum rpc_result result = call->procedure->handle(&call->rpc);
     for (unsigned i = 0; i < CORO_SPENTS; i++)
         call->rpc.spent_ns[i] += coro_spent()[i];
@@ -193,11 +194,31 @@ static int begin_change(struct call *call, struct record *record)
     return 0;
 }
 
+static void args_in(struct call *call, const struct record *record)
+{
+    call->rpc.args = xdr_in(call->args_at, record->length - (size_t)(call->args_at - record->data));
+}
+
+/* What has been done of the call cannot be done again: if there is no coroutine it ends here, as well as it can. */
+static int go_on(struct call *call, struct record *record)
+{
+    call->rpc.resumed = true;
+    if (call_start(call, record) == 0)
+        return 0;
+    call->rpc.must_end = true;
+    args_in(call, record);
+    call_result(call, call->procedure->handle(&call->rpc));
+    reply_send(call);
+    return 0;
+}
+
 static int begin_query(struct call *call, struct record *record)
 {
     reply_reset(call);
-    call->rpc.args = xdr_in(call->args_at, record->length - (size_t)(call->args_at - record->data));
+    args_in(call, record);
     enum rpc_result result = call->procedure->handle(&call->rpc);
+    if (result == RPC_RESUME)
+        return go_on(call, record);
     if (result != RPC_WAIT) {
         call_result(call, result);
         reply_send(call);

@@ -33,6 +33,7 @@ struct call *call_get(struct rpc_conn *conn)
     call->rpc.latency = NULL;
     call->rpc.ticket = NULL;
     call->rpc.pressed = call->rpc.delayed = false;
+    call->rpc.resumed = call->rpc.must_end = false;
     call->next = NULL;
     call->conn = conn;
     call->version = NULL;
