@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "nfs/opstats.h"
-#include "sluice/base_coro.h"
 
 enum {
     TAG_MOST = 1024,
@@ -173,6 +172,11 @@ static enum nfs4_status may_run(const struct nfs4_compound *c, const struct oper
     return NFS4_OK;
 }
 
+static bool in_coroutine(const struct nfs4_compound *c)
+{
+    return c->call->resumed && !c->call->must_end;
+}
+
 static enum nfs4_status run(struct nfs4_compound *c, const struct operation *operation)
 {
     enum nfs4_status status = may_run(c, operation);
@@ -180,7 +184,7 @@ static enum nfs4_status run(struct nfs4_compound *c, const struct operation *ope
         status = nfs4_room(c, operation->reply);
     if (status != NFS4_OK)
         return status;
-    if (operation->needs & WAITS && !coro_self())
+    if (operation->needs & WAITS && !in_coroutine(c))
         return NFS4_WAIT;
     status = operation->run(c);
     return status == NFS4_OK ? too_big(c, 0) : status;
@@ -224,8 +228,8 @@ static enum nfs4_status step(struct nfs4_compound *c, const uint8_t *args)
     enum nfs4_status status = in->bad ? NFS4ERR_BADXDR : NFS4ERR_OP_ILLEGAL;
     if (operation && !in->bad)
         status = operation->last < c->minor ? NFS4ERR_NOTSUPP : run(c, operation);
-    if (status == NFS4_WAIT && c->call->must_end)
-        status = NFS4ERR_DELAY;
+    if (status == NFS4_WAIT && c->call->resumed)
+        status = NFS4ERR_DELAY; /* there was no coroutine for it */
     if (status == NFS4_WAIT) {
         out->at = out->start + before;
         return NFS4_WAIT;
