@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "nfs/nfs3.h"
 #include "nfs/opstats.h"
+#include "sluice/volume_gate.h"
 
 enum {
     TAG_MOST = 1024,
@@ -165,6 +167,8 @@ static enum nfs4_status may_run(const struct nfs4_compound *c, const struct oper
 {
     if (!operation->run)
         return NFS4ERR_NOTSUPP;
+    if (c->call->delayed && c->op != OP4_SEQUENCE)
+        return NFS4ERR_DELAY;
     if (operation->needs & FH && c->fh.kind == NFS4_FH_NONE)
         return NFS4ERR_NOFILEHANDLE;
     if (operation->needs & SAVED && c->saved.kind == NFS4_FH_NONE)
@@ -302,4 +306,5 @@ static enum rpc_result compound(struct rpc_call *call) /* RFC 8881, 16.2 */
 
 static const struct rpc_procedure procedures[] = {{"NULL", null, false}, {"COMPOUND", compound, false}};
 const struct rpc_version nfs4_version = {
-    .version = 4, .procedures = procedures, .count = sizeof procedures / sizeof *procedures};
+    .version = 4, .procedures = procedures, .count = sizeof procedures / sizeof *procedures,
+    .turn = nfs4_turn, .hold = nfs3_hold, .withdraw = gate_withdraw};

@@ -63,6 +63,10 @@ uint32_t nfs4_room_left(const struct nfs4_compound *c, uint32_t most);
 /* The name of an operation, for counters; NULL: none. */
 const char *nfs4_op_name(uint32_t op);
 
+/* ---- gate.c ---- */
+
+bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn); /* rpc_version.turn */
+
 /* ---- status.c ---- */
 
 /* What the present operation answers for an error of ours (0: NFS4_OK; SL_EWAIT: NFS4_WAIT). */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "nfs/v4/compound.h"
+#include "sluice/volume_gate.h"
 
 /* Cuts what a READ asks for to what the store takes: bytes past the largest file's end are not there. */
 static void clamp_range(uint64_t *offset, uint32_t *count)
@@ -29,11 +30,13 @@ static enum nfs4_status put_copy(struct nfs4_compound *c, const struct slice_lis
     return NFS4_OK;
 }
 
-static enum nfs4_status put_data(struct nfs4_compound *c, bool eof, struct slice_list *data)
+static enum nfs4_status put_data(struct nfs4_compound *c, bool eof, uint32_t count, struct slice_list *data)
 {
     uint32_t bytes = data->bytes;
     enum nfs4_status status = NFS4_OK;
     c->data_bytes = bytes;
+    if (c->call->ticket && bytes < count)
+        gate_give_back(c->call->ticket, GATE_READ, count - bytes);
     xdr_put_bool(nfs4_out(c), eof);
     xdr_put_u32(nfs4_out(c), bytes);
     if (bytes && c->cache_most != UINT32_MAX) {
@@ -71,7 +74,7 @@ enum nfs4_status nfs4_read(struct nfs4_compound *c) /* RFC 8881, 18.22 */
     attr.type = 0;
     slices_init(&data);
     int error = nfs_server.ops->read(nfs_server.store, &c->cred, &c->fh.object, offset, count, &data, &eof, &attr);
-    status = error ? nfs4_not_a_file(c, error, attr.type) : put_data(c, eof, &data);
+    status = error ? nfs4_not_a_file(c, error, attr.type) : put_data(c, eof, count, &data);
     slices_clear(&data);
     return status;
 }

@@ -1,0 +1,103 @@
+/* Before a COMPOUND is run it passes its volume's gate: that of the first handle in it, with what all of its READs and
+ * WRITEs ask for.  It is looked at as far as its operations are of those that come with data; one that concerns no
+ * volume, or one that the caller may not use, passes. */
+#include "nfs/access.h"
+#include "nfs/nfs3.h"
+#include "nfs/v4/compound.h"
+#include "sluice/volume_gate.h"
+
+enum { LOOK_AT_MOST = 64, SEQUENCE_SIZE = NFS4_SESSIONID_SIZE + 16 };
+
+struct view {
+    struct store_object object;
+    bool has_object;
+    uint64_t bytes;
+    enum gate_way way;
+};
+
+static void add_bytes(struct view *view, uint32_t bytes)
+{
+    view->bytes += bytes < STORE_IO_MAX ? bytes : STORE_IO_MAX;
+}
+
+static void look_at_handle(struct xdr_in *in, struct view *view)
+{
+    uint32_t length;
+    const uint8_t *handle = xdr_get_opaque(in, NFS4_FHSIZE, &length);
+    if (!in->bad && !view->has_object)
+        view->has_object = handle_peek(handle, length, &view->object) && view->object.tree;
+}
+
+/* False: what follows is not looked at. */
+static bool look_at(struct xdr_in *in, struct view *view)
+{
+    uint32_t length;
+    switch (xdr_get_u32(in)) {
+    case OP4_SEQUENCE:
+        return xdr_take(in, SEQUENCE_SIZE);
+    case OP4_PUTFH:
+        look_at_handle(in, view);
+        return true;
+    case OP4_SAVEFH:
+    case OP4_RESTOREFH:
+    case OP4_GETFH:
+        return true;
+    case OP4_ACCESS:
+        xdr_get_u32(in);
+        return true;
+    case OP4_GETATTR:
+        length = xdr_get_u32(in);
+        return length < 16 && xdr_take(in, 4 * (size_t)length);
+    case OP4_COMMIT:
+        return xdr_take(in, 12);
+    case OP4_READ:
+        xdr_take(in, NFS4_STATEID_SIZE + 8);
+        add_bytes(view, xdr_get_u32(in));
+        return true;
+    case OP4_WRITE:
+        xdr_take(in, NFS4_STATEID_SIZE + 8 + 4);
+        view->way = GATE_WRITE;
+        xdr_get_opaque(in, UINT32_MAX, &length);
+        add_bytes(view, length);
+        return true;
+    case OP4_CREATE:
+    case OP4_LINK:
+    case OP4_REMOVE:
+    case OP4_RENAME:
+    case OP4_SETATTR:
+        view->way = GATE_WRITE;
+        return false;
+    default:
+        return false;
+    }
+}
+
+static bool look(const struct rpc_call *call, struct view *view)
+{
+    struct xdr_in in = call->args;
+    uint32_t length;
+    *view = (struct view){.way = GATE_READ};
+    xdr_get_opaque(&in, UINT32_MAX, &length); /* tag */
+    xdr_get_u32(&in);                         /* minor version */
+    uint32_t count = xdr_get_u32(&in);
+    for (uint32_t i = 0; i < count && i < LOOK_AT_MOST && !in.bad; i++)
+        if (!look_at(&in, view))
+            break;
+    return view->has_object && !in.bad;
+}
+
+bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn)
+{
+    struct view view;
+    if (gate_is_off() || call->procedure == 0 || !look(call, &view) || !access_permitted(call, view.object.tree))
+        return true;
+    struct gate *gate = gate_of(view.object.tree, call->conn_scratch + ACCESS_GATE_SCRATCH);
+    if (!gate)
+        return true;
+    uint32_t bytes = view.bytes < UINT32_MAX ? (uint32_t)view.bytes : UINT32_MAX;
+    call->ticket = gate;
+    if (gate_try(gate, view.way, bytes, call->pressed) == 0)
+        return true;
+    *(struct gate_call *)turn->room = (struct gate_call){.gate = gate, .bytes = bytes, .way = view.way};
+    return false;
+}
