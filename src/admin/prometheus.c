@@ -272,6 +272,24 @@ static bool ahead_unused(const struct scraped_volume *v, double *to)
     return true;
 }
 
+static bool delayed(const struct scraped_volume *v, double *to)
+{
+    *to = (double)v->gate.delayed;
+    return true;
+}
+
+static bool waiting(const struct scraped_volume *v, double *to)
+{
+    *to = (double)v->gate.waiting;
+    return true;
+}
+
+static bool waiting_bytes(const struct scraped_volume *v, double *to)
+{
+    *to = (double)v->gate.waiting_bytes;
+    return true;
+}
+
 static const struct {
     const char *name, *type, *help;
     bool (*value)(const struct scraped_volume *v, double *to); /* false: the volume has none */
@@ -289,10 +307,31 @@ static const struct {
     {"sluice_volume_readahead_bytes_total", "counter", "Bytes loaded ahead of readers", ahead},
     {"sluice_volume_readahead_unused_bytes_total", "counter",
      "Of these, bytes given to other data without having been read", ahead_unused},
+    {"sluice_volume_gate_queue", "gauge", "Calls that wait at present for their turn under the volume's limits",
+     waiting},
+    {"sluice_volume_gate_queue_bytes", "gauge", "Bytes that these will read or write", waiting_bytes},
+    {"sluice_volume_gate_delayed_total", "counter",
+     "Calls told to come again later, since they would have waited too long", delayed},
 };
+
+/* What waited at a volume's gate, reads and changes apart. */
+static void put_gate(FILE *to, const struct scrape *s, const char *name, const char *help, bool time)
+{
+    static const char *const ways[GATE_WAYS] = {[GATE_READ] = "read", [GATE_WRITE] = "write"};
+    head(to, name, "counter", help);
+    for (unsigned n = 0; n < s->count; n++) {
+        const struct scraped_volume *v = &s->volumes[n];
+        for (unsigned way = 0; v->tree && way < GATE_WAYS; way++)
+            fprintf(to, "%s{volume=\"%s\",way=\"%s\"} %.17g\n", name, v->name, ways[way],
+                    time ? (double)v->gate.wait_ns[way] / 1e9 : (double)v->gate.waits[way]);
+    }
+}
 
 static void put_volumes(FILE *to, const struct scrape *s)
 {
+    put_gate(to, s, "sluice_volume_gate_waits_total", "Calls that waited for their turn under the volume's limits",
+             false);
+    put_gate(to, s, "sluice_volume_gate_wait_seconds_total", "How long they have waited, all together", true);
     for (size_t i = 0; i < sizeof of_volumes / sizeof of_volumes[0]; i++) {
         head(to, of_volumes[i].name, of_volumes[i].type, of_volumes[i].help);
         for (unsigned n = 0; n < s->count; n++) {

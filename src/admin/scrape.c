@@ -99,6 +99,7 @@ int scrape_take(struct scrape *s)
         nfs_each_op(v->tree, take_op, v);
         if (!v->tree)
             continue;
+        gate_stats(v->tree, &v->gate);
         v->snapshots = volume_snapshot_count(v->tree);
         if (store->ops->tree_cache_stats(store, v->tree, &v->cache))
             memset(&v->cache, 0, sizeof v->cache); /* deleted just now */

@@ -7,12 +7,14 @@
 #include "sluice/rpc.h"
 #include "sluice/store.h"
 #include "sluice/volume.h"
+#include "sluice/volume_gate.h"
 
 struct scraped_volume {
     uint32_t tree; /* 0: calls that named no volume; its name is "" */
     char name[VOLUME_NAME_MAX + 1];
     uint64_t size_limit, file_limit, used_bytes, used_files, snapshots;
     struct store_cache_stats cache;
+    struct gate_stats gate;
     struct nfs_op_stats *ops;
     unsigned op_count, op_room;
 };

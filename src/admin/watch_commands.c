@@ -32,6 +32,16 @@ static void add_cache(json_t *to, const struct scraped_volume *v)
     json_object_set_new(to, "readahead_unused_bytes", count(v->cache.ahead_unused_bytes));
 }
 
+static void add_gate(json_t *to, const struct scraped_volume *v)
+{
+    const struct gate_stats *gate = &v->gate;
+    json_object_set_new(to, "throttled_calls", count(gate->waits[GATE_READ] + gate->waits[GATE_WRITE]));
+    json_object_set_new(to, "throttled_seconds", seconds(gate->wait_ns[GATE_READ] + gate->wait_ns[GATE_WRITE]));
+    json_object_set_new(to, "delayed_calls", count(gate->delayed));
+    json_object_set_new(to, "waiting_calls", count(gate->waiting));
+    json_object_set_new(to, "waiting_bytes", count(gate->waiting_bytes));
+}
+
 /* ---- stats ---- */
 
 static json_t *describe_op(const struct nfs_op_stats *op)
@@ -57,8 +67,10 @@ static json_t *describe(const struct scraped_volume *v)
                                count(sum.calls), "errors", count(sum.errors), "read_bytes", count(sum.read_bytes),
                                "written_bytes", count(sum.written_bytes), "seconds", seconds(sum.latency.sum),
                                "used_bytes", count(v->used_bytes), "files", count(v->used_files));
-    if (answer)
+    if (answer) {
         add_cache(answer, v);
+        add_gate(answer, v);
+    }
     return answer;
 }
 

@@ -50,6 +50,17 @@ static void show_cache(const json_t *v)
                bytes_text(b, (uint64_t)number_of(v, "readahead_unused_bytes")));
 }
 
+static void show_gate(const json_t *v)
+{
+    char n[48], mean[16];
+    long long calls = number_of(v, "throttled_calls");
+    if (!calls && !number_of(v, "waiting_calls") && !number_of(v, "delayed_calls"))
+        return;
+    printf("gate       %s waited, %s each; %lld wait now, %lld were told to come later\n",
+           count_text(n, calls, "call"), time_text(mean, calls ? real_of(v, "throttled_seconds") / (double)calls : 0),
+           number_of(v, "waiting_calls"), number_of(v, "delayed_calls"));
+}
+
 static void show_stats(const json_t *answer)
 {
     const json_t *v = json_object_get(answer, "volume");
@@ -63,6 +74,7 @@ static void show_stats(const json_t *answer)
            bytes_text(a, (uint64_t)number_of(v, "read_bytes")),
            bytes_text(b, (uint64_t)number_of(v, "written_bytes")));
     show_cache(v);
+    show_gate(v);
     const json_t *operations = json_object_get(v, "operations");
     if (json_array_size(operations))
         printf("\n%-6s %-16s %11s %8s %8s %8s %8s %8s\n", "PROTO", "OPERATION", "CALLS", "ERRORS", "BYTES", "MEAN",
