@@ -92,6 +92,7 @@ struct worker_timer {
 };
 /* Calls expired() on this worker once, after `ms`.  The memory must stay until then. */
 void worker_timer_start(struct worker_timer *timer, unsigned ms, void (*expired)(struct worker_timer *));
+void worker_timer_start_us(struct worker_timer *timer, uint64_t us, void (*expired)(struct worker_timer *));
 
 /* Runs fn(arg) in a coroutine of w and blocks the calling thread until it returns; gives back its result.
  * From threads that are no workers: the control loop's pool, import threads, tests.  -EAGAIN when no

@@ -274,12 +274,16 @@ static void timer_done(struct ring_op *op, int result, uint32_t cqe_flags)
     timer->expired(timer);
 }
 
-void worker_timer_start(struct worker_timer *timer, unsigned ms,
-                        void (*expired)(struct worker_timer *))
+void worker_timer_start(struct worker_timer *timer, unsigned ms, void (*expired)(struct worker_timer *))
+{
+    worker_timer_start_us(timer, ms * UINT64_C(1000), expired);
+}
+
+void worker_timer_start_us(struct worker_timer *timer, uint64_t us, void (*expired)(struct worker_timer *))
 {
     timer->op.done = timer_done;
-    timer->after = (struct __kernel_timespec){.tv_sec = ms / 1000,
-                                              .tv_nsec = (long long)(ms % 1000) * 1000000};
+    timer->after = (struct __kernel_timespec){.tv_sec = (long long)(us / 1000000),
+                                              .tv_nsec = (long long)(us % 1000000) * 1000};
     timer->expired = expired;
     timer->armed = true;
     struct io_uring_sqe *sqe = worker_sqe(&timer->op);

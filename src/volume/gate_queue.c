@@ -10,7 +10,8 @@ enum {
     QUANTUM = 256 << 10, /* bytes of a connection's turn */
     CALL_BYTES = 4096,   /* that a call counts beside its own */
     PASS_MOST = 4096,    /* calls at once */
-    TIMER_MOST_MS = 20,
+    TIMER_LEAST_US = 250, /* what waits goes in small portions, so that others do not wait behind large ones */
+    TIMER_MOST_US = 20000,
 };
 
 static struct gate_flow **chain_of(struct gate_queue *q, uint64_t connection)
@@ -169,7 +170,8 @@ uint64_t queue_estimate(const struct gate *g, const struct gate_call *call)
     const struct gate_queue *q = &g->queue[call->way];
     const struct gate_flow *f = flow_find(q, call->connection);
     unsigned flows = q->flows + !f;
-    uint64_t bytes = before(q->bytes, f ? f->bytes : 0, flows), calls = before(q->calls, f ? f->count : 0, flows);
+    uint64_t bytes = before(q->bytes, (f ? f->bytes : 0) + call->bytes, flows);
+    uint64_t calls = before(q->calls, (f ? f->count : 0) + 1, flows);
     return buckets_wait(&g->set, call->way, (double)bytes, (double)calls);
 }
 
@@ -179,9 +181,9 @@ uint64_t queue_next(const struct gate *g)
     for (unsigned way = 0; way < GATE_WAYS; way++) {
         if (!g->queue[way].calls)
             continue;
-        uint64_t wait = buckets_wait(&g->set, way, 0, 0) + 1;
-        if (gate_is_pressed(g) && pressure_wait() > wait)
-            wait = pressure_wait();
+        uint64_t wait = buckets_wait(&g->set, way, 0, 0) + 1, pressed = gate_is_pressed(g) ? pressure_wait() : 0;
+        if (pressed > wait)
+            wait = pressed;
         if (!soonest || wait < soonest)
             soonest = wait;
     }
@@ -234,8 +236,8 @@ static void let_pass(struct gate *g)
     send_on(calls);
     if (!wait || g->timer.armed)
         return;
-    uint64_t ms = (wait + 999999) / 1000000;
-    worker_timer_start(&g->timer, ms < TIMER_MOST_MS ? (unsigned)ms : TIMER_MOST_MS, timer_expired);
+    uint64_t us = wait / 1000 < TIMER_LEAST_US ? TIMER_LEAST_US : wait / 1000 + 1;
+    worker_timer_start_us(&g->timer, us < TIMER_MOST_US ? us : TIMER_MOST_US, timer_expired);
 }
 
 static void kick_run(struct task *task)
