@@ -35,6 +35,7 @@ static int take_volume(void *arg, const struct volume_info *info)
         return -ENOMEM;
     v->tree = info->tree;
     strcpy(v->name, info->config->name);
+    volume_limits_of(info->config, &v->limits);
     return 0;
 }
 

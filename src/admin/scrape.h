@@ -15,6 +15,7 @@ struct scraped_volume {
     uint64_t size_limit, file_limit, used_bytes, used_files, snapshots;
     struct store_cache_stats cache;
     struct gate_stats gate;
+    struct volume_limits limits;
     struct nfs_op_stats *ops;
     unsigned op_count, op_room;
 };

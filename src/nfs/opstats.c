@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "nfs/server.h"
+#include "nfs/v4/numbers.h"
 #include "sluice/base_worker.h"
 #include "sluice/volume.h"
 
@@ -104,6 +105,30 @@ static struct op_counts *ops_new(struct worker_counts *w)
     return counts;
 }
 
+static uint8_t weight_of(unsigned op)
+{
+    enum { FRAME, LOOK, MATTER };
+    if (op < OPSTATS_NFS4)
+        return MATTER;
+    switch (op - OPSTATS_NFS4) {
+    case OP4_SEQUENCE:
+    case OP4_PUTFH:
+    case OP4_PUTROOTFH:
+    case OP4_PUTPUBFH:
+    case OP4_SAVEFH:
+    case OP4_RESTOREFH:
+    case OP4_GETFH:
+        return FRAME;
+    case OP4_GETATTR:
+    case OP4_ACCESS:
+    case OP4_VERIFY:
+    case OP4_NVERIFY:
+        return LOOK;
+    default:
+        return MATTER;
+    }
+}
+
 struct op_counts *opstats_make(struct rpc_call *call, unsigned op)
 {
     struct worker_counts *w = mine();
@@ -113,8 +138,11 @@ struct op_counts *opstats_make(struct rpc_call *call, unsigned op)
     if (!v)
         v = &w->none;
     struct op_counts *counts = v->ops[op];
-    if (!counts && (counts = ops_new(w)))
+    if (!counts && (counts = ops_new(w))) {
+        counts->op = (uint8_t)op;
+        counts->weight = weight_of(op);
         __atomic_store_n(&v->ops[op], counts, __ATOMIC_RELEASE);
+    }
     return counts;
 }
 

@@ -15,6 +15,7 @@ enum { OPSTATS_SCRATCH = 6 };
 
 struct op_counts {
     uint64_t calls, errors, bytes;
+    uint8_t op, weight; /* its number here; how much it is what a COMPOUND is about */
     struct histogram latency;
 };
 
@@ -42,7 +43,13 @@ static inline void opstats_tree(struct rpc_call *call, uint32_t tree)
         opstats_find(call, tree);
 }
 
-/* An operation has been answered.  The last one of a call is the one whose latency it counts as. */
+static inline struct op_counts *opstats_of(struct histogram *latency)
+{
+    return (struct op_counts *)((char *)latency - offsetof(struct op_counts, latency));
+}
+
+/* An operation has been answered.  The latency of a call counts as that of its weightiest operation, of several the
+ * last: a COMPOUND of PUTFH, WRITE and GETATTR is a WRITE. */
 static inline void opstats_done(struct rpc_call *call, unsigned op, bool error)
 {
     struct volume_counts *volume = call->noted;
@@ -52,16 +59,16 @@ static inline void opstats_done(struct rpc_call *call, unsigned op, bool error)
     histogram_bump(&counts->calls, 1);
     if (error)
         histogram_bump(&counts->errors, 1);
-    call->latency = &counts->latency;
+    if (!call->latency || counts->weight >= opstats_of(call->latency)->weight)
+        call->latency = &counts->latency;
 }
 
-/* After opstats_done(): so much data was read or written. */
+/* After opstats_done() of an operation that reads or writes data: so much. */
 static inline void opstats_bytes(struct rpc_call *call, uint32_t bytes)
 {
     if (!call->latency)
         return;
-    struct op_counts *counts = (struct op_counts *)((char *)call->latency - offsetof(struct op_counts, latency));
-    histogram_bump(&counts->bytes, bytes);
+    histogram_bump(&opstats_of(call->latency)->bytes, bytes);
 }
 
 /* The sums over all volumes, those that are gone included.  Any thread. */

@@ -45,12 +45,15 @@ void nfs_slow(const struct rpc_slow *slow)
     unsigned more = atomic_exchange(&passed_over, 0);
     if (more)
         snprintf(others, sizeof others, "; %u more were slow since the last of these lines", more);
+    const char *protocol = "", *operation = slow->procedure;
+    if (call->latency)
+        nfs_op_name(opstats_of(call->latency)->op, &protocol, &operation);
     uint64_t known = slow->socket_ns, total = slow->total_ns;
     for (unsigned i = 0; i < CORO_SPENTS; i++)
         known += call->spent_ns[i];
     log_warning("slow", "%s on %s from %s, uid %" PRIu32 ", took %.1f ms: gate %.1f, metadata %.1f, disk %.1f, "
                 "socket %.1f, else %.1f%s",
-                slow->procedure, *name ? name : "no volume", address, call->cred.uid, ms(total),
+                operation, *name ? name : "no volume", address, call->cred.uid, ms(total),
                 ms(call->spent_ns[CORO_SPENT_GATE]), ms(call->spent_ns[CORO_SPENT_META]),
                 ms(call->spent_ns[CORO_SPENT_DISK]), ms(slow->socket_ns), ms(total > known ? total - known : 0),
                 others);

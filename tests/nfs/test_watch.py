@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 
 import harness
+import raw4
 from harness import check, eq, run, test
 from rawrpc import NFS, PROC, ROOT, call_message, opaque, u32, u64
 
@@ -94,6 +95,61 @@ def what_the_cache_does_is_told_by_volume(t):
     eq(of(samples, "sluice_volume_size_limit_bytes", volume="cold"), 0, "a limit that there is not")
 
 
+def throttled(server, name):
+    volumes = json.loads(server.cli("top", "--once", "--json", "--interval", "0.5"))["volumes"]
+    return {v["name"]: v for v in volumes}[name]["gate_seconds"]
+
+
+@test
+def what_waits_at_the_gate_is_told_by_volume(t):
+    t.server.create("slow")
+    t.server.cli("volume", "set", "slow", "bandwidth=4M/s", "burst=10ms", "write-iops=500")
+    with t.server.connect(source=("127.5.5.5", 0)) as nfs:
+        fh = nfs.create(nfs.mnt(b"/slow").fh, b"f").fh
+        nfs.write(fh, 0, bytes(200000))
+        for _ in range(10):
+            eq(nfs.read(fh, 0, 200000).status, "OK")
+        _, samples = scrape(t.server)
+        for way, name, value in (("all", "bytes", 4e6), ("write", "operations", 500)):
+            eq(of(samples, f"sluice_volume_limit_{name}_per_second", volume="slow", rest=f',way="{way}"'), value)
+        check(("sluice_volume_limit_bytes_per_second", 'volume="slow",way="read"') not in samples, "no such limit")
+        waits = of(samples, "sluice_volume_gate_waits_total", volume="slow", rest=',way="read"')
+        waited = of(samples, "sluice_volume_gate_wait_seconds_total", volume="slow", rest=',way="read"')
+        check(8 <= waits <= 11 and 0.3 < waited < 5, f"{waits} READs waited for {waited} s")
+        eq(of(samples, "sluice_volume_gate_queue", volume="slow"), 0)
+        took = of(samples, "sluice_operation_duration_seconds_sum", "READ", volume="slow")
+        check(took >= waited, f"waiting is part of the latency: {took} s, of which waited {waited}")
+        check(b"calls waited" in t.server.cli("stats", "slow"), "sluice stats")
+        client = {c["address"]: c for c in json.loads(t.server.cli("clients", "--json"))["clients"]}["127.5.5.5"]
+        check(abs(client["throttled_seconds"] - waited) < 0.2 + 0.1 * waited, client)
+        for _ in range(4):  # more than the limit for the time in which top looks
+            m = call_message(1, NFS, 3, PROC["READ"], opaque(fh) + u64(0) + u32(1000000), ROOT)
+            nfs.send(m)
+        check(throttled(t.server, "slow") > 0.01, "sluice top")
+        for _ in range(4):
+            nfs.receive()
+
+
+@test
+def a_compound_counts_for_each_operation_and_takes_as_long_as_what_it_is_about(t):
+    fh = t.file(b"f", bytes(10000))
+    _, before = scrape(t.server)
+    with raw4.Nfs4(t.server.port) as nfs:
+        done = nfs.compound(raw4.putfh(fh), raw4.write(0, bytes(5000)), raw4.getattr_("size"))
+        eq(done.status, "OK")
+        eq(nfs.compound(raw4.putfh(fh), raw4.getattr_("size")).status, "OK")
+        eq(nfs.compound(raw4.putfh(fh), raw4.lookup(b"no")).status, "NOTDIR")
+    _, after = scrape(t.server)
+
+    def more(name, operation):
+        key = name, f'volume="vol",protocol="nfs4",operation="{operation}"'
+        return after.get(key, 0) - before.get(key, 0)
+    for operation, calls, latencies in (("PUTFH", 3, 0), ("WRITE", 1, 1), ("GETATTR", 2, 1), ("LOOKUP", 1, 1)):
+        eq(more("sluice_operations_total", operation), calls, operation)
+        eq(more("sluice_operation_duration_seconds_count", operation), latencies, operation)
+    eq((more("sluice_operation_errors_total", "LOOKUP"), more("sluice_operation_bytes_total", "WRITE")), (1, 5000))
+
+
 @test
 def promtool_finds_nothing_wrong(t):
     text, _ = scrape(t.server)
@@ -101,7 +157,7 @@ def promtool_finds_nothing_wrong(t):
         done = subprocess.run(["promtool", "check", "metrics"], input=text.encode(), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=60)
     except FileNotFoundError:
-        raise AssertionError("promtool is missing; it is in Debian's package prometheus: conf/deps installs it") from None
+        raise AssertionError("promtool is missing: Debian's package prometheus has it, conf/deps installs it") from None
     eq((done.returncode, done.stdout.decode()), (0, ""))
 
 
@@ -132,7 +188,8 @@ def the_dashboard_asks_only_for_what_there_is(t):
     names = {name for query in asked for name in re.findall(r"\b(?:sluice|process)_\w+", query)}
     eq(names - known, set(), "metrics that there are not")
     used = {label for query in asked for label in re.findall(r"(\w+)=~?\"", query)}
-    used |= {label.strip() for query in asked for some in re.findall(r"by \(([^)]*)\)", query) for label in some.split(",")}
+    used |= {label.strip() for query in asked for some in re.findall(r"by \(([^)]*)\)", query)
+             for label in some.split(",")}
     eq(used - labels, set(), "labels that there are not")
     rules = [{"record": f"a:b{n}", "expr": query.replace("$__rate_interval", "1m").replace("$volume", ".*")}
              for n, query in enumerate(asked) if not query.startswith("label_values")]
@@ -204,8 +261,8 @@ def clients_are_told_by_address_with_what_they_did(t):
 
 
 def slow_lines(server):
-    return re.findall(r"slow: (\w+) on (\S+) from (\S+), uid (\d+), took ([\d.]+) ms: gate ([\d.]+), metadata ([\d.]+), "
-                      r"disk ([\d.]+), socket ([\d.]+), else ([\d.]+)", server.stderr().decode())
+    return re.findall(r"slow: (\w+) on (\S+) from (\S+), uid (\d+), took ([\d.]+) ms: gate ([\d.]+), "
+                      r"metadata ([\d.]+), disk ([\d.]+), socket ([\d.]+), else ([\d.]+)", server.stderr().decode())
 
 
 @test
@@ -250,6 +307,27 @@ def slow_operations_are_logged_with_where_their_time_went(t):
 
 
 @test
+def a_slow_operation_that_waited_at_the_gate_is_told_so(t):
+    server = harness.Server("--cache", "16M", "--slow-operation-ms", "100", "--metrics", "off")
+    try:
+        server.start()
+        server.create("v")
+        with server.connect() as nfs:
+            fh = nfs.create(nfs.mnt(b"/v").fh, b"f").fh
+            eq(nfs.write(fh, 0, bytes(300000)).status, "OK")
+            server.cli("volume", "set", "v", "read-bandwidth=1M/s", "burst=10ms")
+            for _ in range(2):
+                eq(nfs.read(fh, 0, 300000).status, "OK")
+            eq(nfs.read(fh, 0, 10).status, "OK")
+        lines = [line for line in slow_lines(server) if line[0] == "READ"]
+        check(lines, server.stderr().decode())
+        total, gate = float(lines[0][4]), float(lines[0][5])
+        check(gate >= 100 and total - gate < 100, lines[0])
+    finally:
+        server.close()
+
+
+@test
 def every_operation_is_slow_where_the_bound_is_a_millisecond(t):
     """Changes wait for a group's commit: their time is told apart from the disk's."""
     server = harness.Server("--cache", "16M", "--slow-operation-ms", "1", "--metrics", "off")
@@ -263,6 +341,11 @@ def every_operation_is_slow_where_the_bound_is_a_millisecond(t):
             while not any(line[0] == "CREATE" for line in slow_lines(server)) and time.monotonic() < until:
                 nfs.create(root, b"f%d" % n)
                 n += 1
+            fh = nfs.create(root, b"f").fh
+            while not any(line[0] == "WRITE" for line in slow_lines(server)) and time.monotonic() < until:
+                nfs.write(fh, 0, bytes(1 << 20))
+        lines = [line for line in slow_lines(server) if line[0] == "WRITE"]
+        check(lines and float(lines[0][6]) > 0 and float(lines[0][7]) > 0, f"a WRITE waits for both: {lines}")
         lines = [line for line in slow_lines(server) if line[0] == "CREATE"]
         check(lines, server.stderr().decode()[-2000:])
         check(float(lines[0][6]) > 0.5 * float(lines[0][4]), f"a CREATE waits for metadata: {lines[0]}")
@@ -301,4 +384,4 @@ def only_metrics_are_served_and_only_read(t):
     check(scrape(t.server)[1], "metrics are still there")
 
 
-run("--cache", "64M", "--metrics", "127.0.0.1:0", "--connections-max", "4096")
+run("--cache", "64M", "--metrics", "127.0.0.1:0", "--connections-max", "4096", "--nfs-versions", "3, 4")
