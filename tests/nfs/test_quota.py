@@ -457,6 +457,38 @@ def a_pool_that_is_nearly_full_is_warned_of(t):
 
 
 @test
+def pools_made_before_tiny_files_counted_go_on_as_they_were(t):
+    server = harness.Server("--cache", "16Mi", "--segment-size", "8Mi", "--metrics", "off")
+    try:
+        server.start()
+        eq(server.stop(), None)
+        path = os.path.join(server.pool, "POOL")
+        with open(path) as file:
+            lines = file.readlines()
+        check("tiny 1\n" in lines, lines)
+        with open(path, "w") as file:
+            file.writelines(line for line in lines if not line.startswith("tiny"))
+        server.start()
+        server.create("v", "127.0.0.0/8:rw", "none", "--size", "8Mi")
+        nfs = server.connect()
+        root = nfs.mnt(b"/v").fh
+        for n in range(5):
+            fh = nfs.create(root, b"%d" % n, GUARDED, mode=0o644).fh
+            eq(nfs.write(fh, 0, bytes(1000)).status, "OK")
+        df = nfs.fsstat(root)
+        eq(df.tbytes - df.fbytes, 0, "they did not count")
+        eq(nfs.write(fh, 0, bytes(3000)).status, "OK")
+        eq(nfs.remove(root, b"0").status, "OK")
+        df = nfs.fsstat(root)
+        eq(df.tbytes - df.fbytes, BLOCK, "a block does")
+        nfs.close()
+        server.cli("pool", "check")
+    finally:
+        eq(server.stop(), None)
+        server.close()
+
+
+@test
 def snapshots_beyond_their_reserve_are_warned_of(t):
     v = Volume(t, size=20 * MIB, snapshot_reserve="1Mi")
     fh = v.file(b"a")

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "store/local/check_private.h"
+#include "store/local/chunk_map.h"
 #include "store/local/meta_refs.h"
 #include "store/local/seg_private.h"
 
@@ -334,13 +335,13 @@ void hold_blocks(struct check *c, struct check_group *g, bool may_report)
     }
 }
 
-static int64_t chunk_weight(const struct check_group *g, long i)
+static int64_t chunk_weight(const struct check *c, const struct check_group *g, long i)
 {
     struct chunk_map map;
     int64_t blocks;
     if (i < 0 || g->items[i].gone || chunk_decode_extents(item_value(g, (unsigned)i), g->items[i].length, &map))
         return 0;
-    blocks = map.kind == CHUNK_INLINE; /* bytes in the record count as a block */
+    blocks = chunk_map_inside(c->l, &map);
     for (unsigned e = 0; map.kind == CHUNK_MAP && e < map.extent_count; e++)
         blocks += map.extents[e].count;
     return blocks;
@@ -349,7 +350,7 @@ static int64_t chunk_weight(const struct check_group *g, long i)
 void sum_chunk(struct check *c, struct check_group *g)
 {
     for (unsigned i = 0; i < g->count && !c->error; i++) {
-        int64_t by = chunk_weight(g, i) - chunk_weight(g, group_beneath(c, g, i));
+        int64_t by = chunk_weight(c, g, i) - chunk_weight(c, g, group_beneath(c, g, i));
         if (by || !c->sums.count)
             sums_add(c, &c->sums, g->items[i].version, by);
     }

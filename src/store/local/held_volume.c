@@ -87,7 +87,7 @@ static int count_chunk(struct held_volume *h, const struct way *way, uint64_t ve
         places_in(&map, places);
         for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
             h->blocks += places[b] && places[b] != newer[b] && places[b] != above[b];
-        h->blocks += map.kind == CHUNK_INLINE;
+        h->blocks += chunk_map_inside(h->walk.local, &map);
         memcpy(newer, places, sizeof newer);
         at = found > way->top ? versions_parent(txn_versions(h->walk.t), found) : 0;
     }

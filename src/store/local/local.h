@@ -34,6 +34,7 @@ struct local {
     char *path;
     int dir_fd, lock_fd;
     uint32_t pool_id;
+    unsigned tiny_blocks; /* what a file whose bytes lie in its record counts for (chunk_map_inside) */
     uint8_t secret[32], verifier[8];
     struct meta *meta;
     struct writer *writer;

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "store/local/chunk_map.h"
 #include "store/local/meta_private.h"
 
 uint64_t meta_next_change(struct meta_txn *t)
@@ -205,7 +206,7 @@ static int old_chunk(struct meta_txn *t, const struct key *k, uint64_t version, 
     if (error && error != -ENOENT)
         return t->failed = error;
     places_of(&old, places);
-    *inside = old.kind == CHUNK_INLINE;
+    *inside = chunk_map_inside(t->local, &old);
     return error;
 }
 
@@ -256,7 +257,7 @@ int meta_put_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chu
     places_of(map, after);
     size_t length = chunk_encode(map, change, value);
     versioned_put(t, DB_CHUNK, &k, version, seen, value, length);
-    change_places(t, tree, before, after, seen == version, (map->kind == CHUNK_INLINE) - inside, delta);
+    change_places(t, tree, before, after, seen == version, chunk_map_inside(t->local, map) - inside, delta);
     group_note_chunk(t, tree, ino, chunk, value, length);
     return t->failed;
 }

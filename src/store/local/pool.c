@@ -32,8 +32,9 @@ static void text_format(const struct local *l, char text[TEXT_MAX])
              "id %08" PRIx32 "\n"
              "secret %s\n"
              "verifier %s\n"
-             "created %s\n",
-             FORMAT, l->pool_id, secret, verifier, created);
+             "created %s\n"
+             "tiny %u\n",
+             FORMAT, l->pool_id, secret, verifier, created, l->tiny_blocks);
 }
 
 /* The word after `name` at the start of a line. */
@@ -63,7 +64,7 @@ static bool hex_field(const char *text, const char *name, uint8_t *to, size_t le
 
 static int text_parse(struct local *l, const char *text, char why[256])
 {
-    char format[32];
+    char format[32], tiny[32];
     uint8_t id[4];
     if (!text_field(text, "sluice-pool", format, sizeof(format))) {
         snprintf(why, 256, "%.150s/POOL is not the file of a Sluice pool", l->path);
@@ -78,6 +79,7 @@ static int text_parse(struct local *l, const char *text, char why[256])
         snprintf(why, 256, "%.150s/POOL is damaged", l->path);
         return SL_ECORRUPT;
     }
+    l->tiny_blocks = text_field(text, "tiny", tiny, sizeof(tiny)) ? (unsigned)atoi(tiny) : 0;
     l->pool_id = (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
     return 0;
 }
@@ -193,6 +195,7 @@ static int create(struct local *l, char why[256])
     while (l->pool_id == 0);
     randombytes_buf(l->secret, sizeof(l->secret));
     randombytes_buf(l->verifier, sizeof(l->verifier));
+    l->tiny_blocks = 1;
     text_format(l, text);
     error = write_new(l, text);
     sodium_memzero(text, sizeof(text));

@@ -206,7 +206,7 @@ static int split_file(struct split *s, uint64_t ino)
         if (error)
             return error == -ENOENT ? 0 : error;
         if (s->map.kind != CHUNK_MAP) {
-            s->bytes += s->map.kind == CHUNK_INLINE ? BLOCK : 0;
+            s->bytes += chunk_map_inside(s->local, &s->map) * BLOCK;
             continue;
         }
         s->bytes += (uint64_t)chunk_map_used(&s->map, 0, CHUNK_BLOCKS) * BLOCK;

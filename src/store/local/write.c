@@ -132,7 +132,9 @@ static int apply_inline(struct mutation *m, struct meta_txn *t)
     if (!error && map->kind != CHUNK_INLINE)
         return SL_EREFUSED;
     bool fresh = error;
-    error = meta_tree_room(t, w->o->tree, fresh, 0);
+    error = meta_tree_room(t, w->o->tree, fresh ? t->local->tiny_blocks : 0, 0);
+    if (!error && fresh)
+        error = meta_record_room(t);
     if (error)
         return error;
     if (fresh)
@@ -174,7 +176,7 @@ static int apply_map(struct write *w, struct meta_txn *t, const struct inode *in
         return SL_EREFUSED;
     if (chunk == 0 && w->inline_merged && !is_inline)
         return SL_EREFUSED;
-    *more -= is_inline;
+    *more -= is_inline ? t->local->tiny_blocks : 0;
     if (error || is_inline)
         chunk_map_clear(map);
     for (unsigned i = 0; i < w->edge_count; i++) {
