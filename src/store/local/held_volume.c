@@ -7,91 +7,166 @@
 #include "store/local/chunk_map.h"
 #include "store/local/diff.h"
 
+struct list { /* growing */
+    void *at;
+    size_t count, room;
+};
+
 struct chunk_id {
     uint64_t ino, chunk;
 };
 
-struct way { /* from a version up to one of its ancestors */
+struct way { /* from a version up to where it meets another way; `top` is the other's */
     uint64_t leaf, top;
-    bool live; /* the leaf is the volume: what it sees itself does not count, and what is at `top` does */
+    struct list snapshots; /* of the volume, on this way: versions, descending */
 };
 
 struct held_volume {
     struct walk walk;
     uint32_t volume;
-    uint64_t live;
-    uint64_t *snapshots; /* versions, ascending */
-    size_t snapshot_count, snapshot_room;
-    uint64_t *leaves; /* of the ways apart from the volume's that have been walked */
-    size_t leaf_count, leaf_room;
-    struct chunk_id *touched; /* by one version */
-    size_t touched_count, touched_room;
+    struct list snapshots; /* versions, ascending */
+    struct list ways;      /* the first is that of the volume itself */
+    struct list touched;   /* chunks, by one version */
+    struct list seen;      /* of the chunk being looked at: the versions whose records snapshots see */
+    struct list places;    /* those of one block in all of them */
     uint64_t blocks;
     bool (*go_on)(void *arg);
     void *arg;
 };
 
-static int grow(void **at, size_t *room, size_t size)
+static void *one_more(struct list *list, size_t size)
 {
-    size_t more = *room ? *room * 2 : 64;
-    void *grown = realloc(*at, more * size);
-    if (!grown)
-        return -ENOMEM;
-    *at = grown;
-    *room = more;
-    return 0;
+    if (list->count == list->room) {
+        size_t room = list->room ? list->room * 2 : 64;
+        void *grown = realloc(list->at, room * size);
+        if (!grown)
+            return NULL;
+        list->at = grown;
+        list->room = room;
+    }
+    return (char *)list->at + size * list->count++;
+}
+
+static int add(struct list *list, uint64_t value)
+{
+    uint64_t *at = one_more(list, sizeof *at);
+    if (at)
+        *at = value;
+    return at ? 0 : -ENOMEM;
+}
+
+static bool has(const struct list *list, uint64_t value)
+{
+    const uint64_t *at = list->at;
+    for (size_t i = 0; i < list->count; i++)
+        if (at[i] == value)
+            return true;
+    return false;
 }
 
 /* ---- one chunk ---- */
 
-/* The chunk's map as `version` sees it, and whose record that is; 0: nobody's. */
-static int map_at(struct held_volume *h, const struct key *k, uint64_t version, struct chunk_map *map, uint64_t *found)
+/* The first snapshot of the way that is older; 0: none. */
+static uint64_t older_snapshot(const struct way *way, uint64_t than)
+{
+    const uint64_t *at = way->snapshots.at;
+    size_t low = 0, high = way->snapshots.count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (at[middle] < than)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < way->snapshots.count ? at[low] : 0;
+}
+
+/* Those between a snapshot and the record that it sees, on the same way, see it too. */
+static int see_from_way(struct held_volume *h, const struct way *way, const struct key *k)
 {
     struct record r;
-    int error = visible(h->walk.t, DB_CHUNK, k, version, &r, found);
+    uint64_t found = UINT64_MAX, at;
+    while (found > way->top && (at = older_snapshot(way, found))) {
+        int error = visible(h->walk.t, DB_CHUNK, k, at, &r, &found);
+        if (error && error != -ENOENT)
+            return error;
+        if (found && !has(&h->seen, found) && add(&h->seen, found))
+            return -ENOMEM;
+        if (!found)
+            break;
+    }
+    return 0;
+}
+
+static int decode_record(struct held_volume *h, const struct key *k, uint64_t version, struct chunk_map *map)
+{
+    struct key whole = *k;
+    struct record r;
+    key_add_version(&whole, version);
     map->kind = CHUNK_HOLE;
-    if (!error)
+    int error = db_get(h->walk.t, DB_CHUNK, &whole, &r);
+    if (!error && !record_is_gone(r.value, r.length))
         error = chunk_decode(r.value, r.length, map);
     return error == -ENOENT ? 0 : error;
 }
 
-static void places_in(const struct chunk_map *map, place_t places[CHUNK_BLOCKS])
+static place_t place_in(const struct chunk_map *map, unsigned block)
 {
-    for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
-        places[b] = map->kind == CHUNK_MAP ? chunk_place(map, b) : 0;
+    return map->kind == CHUNK_MAP ? chunk_place(map, block) : 0;
 }
 
-/* Records of one chunk along the way, the newest first: a place that two have is in both at the same block, and in all
- * between.  Called for the version whose record the leaf sees, so that each chunk is counted once. */
-static int count_chunk(struct held_volume *h, const struct way *way, uint64_t version, const struct chunk_id *id)
+/* The places in the records that were seen, each once, that the volume's own does not have. */
+static int count_places(struct held_volume *h, const struct key *k, const struct chunk_map *own)
 {
-    place_t newer[CHUNK_BLOCKS] = {0}, above[CHUNK_BLOCKS] = {0}, places[CHUNK_BLOCKS];
-    struct chunk_map map;
-    struct key k;
-    uint64_t found, at = way->leaf;
-    key_chunk(&k, id->ino, id->chunk);
-    int error = map_at(h, &k, at, &map, &found);
-    if (error || found != version)
-        return error;
-    if (way->live) {
-        places_in(&map, newer);
-        at = versions_parent(txn_versions(h->walk.t), found);
-    } else {
-        error = map_at(h, &k, way->top, &map, &found);
-        places_in(&map, above);
+    const uint64_t *seen = h->seen.at;
+    struct chunk_map *maps = malloc((h->seen.count + 1) * sizeof *maps);
+    int error = maps ? 0 : -ENOMEM;
+    for (size_t i = 0; i < h->seen.count && !error; i++) {
+        error = decode_record(h, k, seen[i], &maps[i]);
+        h->blocks += error ? 0 : chunk_map_inside(h->walk.local, &maps[i]);
     }
-    while (!error && at >= way->top && (way->live || at > way->top)) {
-        error = map_at(h, &k, at, &map, &found);
-        if (error || !found || (!way->live && found <= way->top))
-            break;
-        places_in(&map, places);
-        for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
-            h->blocks += places[b] && places[b] != newer[b] && places[b] != above[b];
-        h->blocks += chunk_map_inside(h->walk.local, &map);
-        memcpy(newer, places, sizeof newer);
-        at = found > way->top ? versions_parent(txn_versions(h->walk.t), found) : 0;
+    for (unsigned b = 0; b < CHUNK_BLOCKS && !error; b++) {
+        h->places.count = 0;
+        for (size_t i = 0; i < h->seen.count && !error; i++) {
+            place_t place = place_in(&maps[i], b);
+            if (place && place != place_in(own, b) && !has(&h->places, place))
+                error = add(&h->places, place);
+        }
+        h->blocks += h->places.count;
     }
+    free(maps);
     return error;
+}
+
+/* Called for each version that has touched the chunk; it counts for the newest record that anybody sees. */
+static int count_chunk(struct held_volume *h, uint64_t version, const struct chunk_id *id)
+{
+    const struct way *ways = h->ways.at;
+    struct chunk_map own;
+    struct record r;
+    struct key k;
+    uint64_t live, newest;
+    key_chunk(&k, id->ino, id->chunk);
+    int error = visible(h->walk.t, DB_CHUNK, &k, ways[0].leaf, &r, &live);
+    if (error && error != -ENOENT)
+        return error;
+    h->seen.count = 0;
+    error = 0;
+    for (size_t i = 0; i < h->ways.count && !error; i++)
+        error = see_from_way(h, &ways[i], &k);
+    newest = live;
+    size_t others = 0; /* that the volume does not see as well */
+    for (size_t i = 0; i < h->seen.count; i++) {
+        uint64_t *seen = h->seen.at, at = seen[i];
+        newest = at > newest ? at : newest;
+        if (at != live)
+            seen[others++] = at;
+    }
+    h->seen.count = others;
+    if (error || newest != version || !others)
+        return error;
+    error = decode_record(h, &k, live, &own);
+    return error ? error : count_places(h, &k, &own);
 }
 
 /* ---- the ways ---- */
@@ -103,9 +178,10 @@ static int gather(void *arg, enum db db, const struct key *k)
         return -ECANCELED;
     if (db != DB_CHUNK)
         return 0;
-    if (h->touched_count == h->touched_room && grow((void **)&h->touched, &h->touched_room, sizeof *h->touched))
+    struct chunk_id *id = one_more(&h->touched, sizeof *id);
+    if (!id)
         return -ENOMEM;
-    h->touched[h->touched_count++] = (struct chunk_id){key_number(k->bytes, 0), key_number(k->bytes, 8)};
+    *id = (struct chunk_id){key_number(k->bytes, 0), key_number(k->bytes, 8)};
     return 0;
 }
 
@@ -118,16 +194,17 @@ static int by_id(const void *a, const void *b)
 }
 
 /* What was written, removed and written again is in the list twice. */
-static int count_version(struct held_volume *h, const struct way *way, uint64_t version)
+static int count_version(struct held_volume *h, uint64_t version)
 {
-    h->touched_count = 0;
+    h->touched.count = 0;
     int error = walk_touched(&h->walk, version, gather, h);
-    if (!error && h->touched_count)
-        qsort(h->touched, h->touched_count, sizeof *h->touched, by_id);
-    for (size_t i = 0; i < h->touched_count && !error; i++) {
-        if (i && by_id(&h->touched[i - 1], &h->touched[i]) == 0)
+    const struct chunk_id *id = h->touched.at;
+    if (!error && h->touched.count)
+        qsort(h->touched.at, h->touched.count, sizeof *id, by_id);
+    for (size_t i = 0; i < h->touched.count && !error; i++) {
+        if (i && by_id(&id[i - 1], &id[i]) == 0)
             continue;
-        error = count_chunk(h, way, version, &h->touched[i]);
+        error = count_chunk(h, version, &id[i]);
         if (!error)
             error = h->go_on(h->arg) ? walk_on(&h->walk) : -ECANCELED;
     }
@@ -139,41 +216,60 @@ static int count_way(struct held_volume *h, const struct way *way)
 {
     int error = 0;
     for (uint64_t v = way->leaf; !error && v > way->top; v = versions_parent(txn_versions(h->walk.t), v))
-        error = count_version(h, way, v);
+        error = count_version(h, v);
     return error;
 }
 
-/* Where the way up from a snapshot meets one that has been walked, or the volume's. */
-static uint64_t joins_at(const struct held_volume *h, uint64_t v)
+/* Is `v` on one of the ways? */
+static struct way *way_of(struct held_volume *h, uint64_t v)
 {
     const struct versions *vs = txn_versions(h->walk.t);
-    for (; v && !versions_is_ancestor(vs, v, h->live); v = versions_parent(vs, v))
-        for (size_t i = 0; i < h->leaf_count; i++)
-            if (versions_is_ancestor(vs, v, h->leaves[i]))
-                return v;
-    return v;
+    struct way *ways = h->ways.at;
+    for (size_t i = 0; i < h->ways.count; i++)
+        if (v > ways[i].top && versions_is_ancestor(vs, v, ways[i].leaf))
+            return &ways[i];
+    return NULL;
 }
 
-static int count_apart(struct held_volume *h, const struct way *way)
+static struct way *new_way(struct held_volume *h, uint64_t leaf)
 {
-    if (h->leaf_count == h->leaf_room && grow((void **)&h->leaves, &h->leaf_room, sizeof *h->leaves))
+    const struct versions *vs = txn_versions(h->walk.t);
+    uint64_t top = versions_parent(vs, leaf);
+    while (top && !way_of(h, top))
+        top = versions_parent(vs, top);
+    struct way *way = one_more(&h->ways, sizeof *way);
+    if (way)
+        *way = (struct way){.leaf = leaf, .top = top};
+    return way;
+}
+
+/* The newest first: where one is on no way yet, its own begins with it. */
+static int find_ways(struct held_volume *h, uint64_t live)
+{
+    const struct versions *vs = txn_versions(h->walk.t);
+    const uint64_t *snapshots = h->snapshots.at;
+    struct way *first = one_more(&h->ways, sizeof *first);
+    if (!first)
         return -ENOMEM;
-    h->leaves[h->leaf_count++] = way->leaf;
-    return count_way(h, way);
-}
-
-static int count_all(struct held_volume *h)
-{
-    struct way live = {.leaf = h->live, .top = h->live, .live = true};
-    int error = 0;
-    for (size_t i = h->snapshot_count; i-- > 0 && !error;) {
-        struct way way = {.leaf = h->snapshots[i], .top = joins_at(h, h->snapshots[i])};
-        if (way.top < live.top && versions_is_ancestor(txn_versions(h->walk.t), way.top, h->live))
-            live.top = way.top;
-        if (way.top != way.leaf)
-            error = count_apart(h, &way);
+    *first = (struct way){.leaf = live};
+    for (size_t i = h->snapshots.count; i-- > 0;) {
+        struct way *way = way_of(h, snapshots[i]);
+        if (!way)
+            way = new_way(h, snapshots[i]);
+        if (!way || add(&way->snapshots, snapshots[i]))
+            return -ENOMEM;
     }
-    return error ? error : count_way(h, &live);
+    /* The volume's way has to go as far up as anybody meets it. */
+    struct way *ways = h->ways.at;
+    uint64_t top = live;
+    for (size_t i = 0; i < h->ways.count; i++) {
+        const struct list *own = &ways[0].snapshots;
+        uint64_t meets = i ? ways[i].top : own->count ? ((uint64_t *)own->at)[own->count - 1] : live;
+        if (meets < top && (!meets || versions_is_ancestor(vs, meets, live)))
+            top = meets;
+    }
+    ways[0].top = top;
+    return 0;
 }
 
 static int find_snapshots(struct held_volume *h)
@@ -182,31 +278,43 @@ static int find_snapshots(struct held_volume *h)
     struct tree tree;
     for (uint64_t v = versions_next(vs, 0); v; v = versions_next(vs, v)) {
         uint32_t id = versions_tree(vs, v);
-        if (!id || meta_tree(h->walk.local, id, &tree) || tree.volume != h->volume || !tree.number)
-            continue;
-        if (h->snapshot_count == h->snapshot_room &&
-            grow((void **)&h->snapshots, &h->snapshot_room, sizeof *h->snapshots))
+        if (id && !meta_tree(h->walk.local, id, &tree) && tree.volume == h->volume && tree.number &&
+            add(&h->snapshots, v))
             return -ENOMEM;
-        h->snapshots[h->snapshot_count++] = v;
     }
     return 0;
+}
+
+static int count_all(struct held_volume *h)
+{
+    uint64_t live;
+    int error = tree_version(h->walk.t, h->volume, &live);
+    if (!error)
+        error = find_snapshots(h);
+    if (!error)
+        error = find_ways(h, live);
+    for (size_t i = 0; i < h->ways.count && !error; i++)
+        error = count_way(h, (struct way *)h->ways.at + i);
+    return error;
+}
+
+static void held_free(struct held_volume *h)
+{
+    struct list *lists[] = {&h->snapshots, &h->ways, &h->touched, &h->seen, &h->places};
+    for (size_t i = 0; i < h->ways.count; i++)
+        free(((struct way *)h->ways.at)[i].snapshots.at);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        free(lists[i]->at);
 }
 
 int held_by_snapshots(struct store *s, uint32_t volume, bool (*go_on)(void *arg), void *arg, uint64_t *bytes)
 {
     struct held_volume h = {.volume = volume, .go_on = go_on, .arg = arg};
-    *bytes = 0;
     int error = walk_begin(&h.walk, local_of(s));
-    if (!error)
-        error = find_snapshots(&h);
-    if (!error)
-        error = tree_version(h.walk.t, volume, &h.live);
     if (!error)
         error = count_all(&h);
     walk_end(&h.walk);
-    free(h.snapshots);
-    free(h.leaves);
-    free(h.touched);
-    *bytes = h.blocks * STORE_BLOCK;
+    held_free(&h);
+    *bytes = error ? 0 : h.blocks * STORE_BLOCK;
     return error;
 }

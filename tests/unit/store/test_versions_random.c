@@ -1,4 +1,4 @@
-#include "audit.h"
+#include "audit_held.h"
 #include "snapshot_fixture.h"
 
 /* Random operations on several volumes, their snapshots and clones, against an image of each in memory: contents and
@@ -604,6 +604,7 @@ static void every_version_is_what_it_was(void **state)
     open_eagerly();
     unsigned steps = getenv("STEPS") ? (unsigned)atoi(getenv("STEPS")) : STEPS;
     unsigned seed = getenv("SEED") ? (unsigned)atoi(getenv("SEED")) : 4;
+    uint64_t most = 0;
     print_message("SEED=%u STEPS=%u\n", seed, steps);
     srandom(seed);
     assert_int_equal(t_tree_delete(pool, pool->tree), 0);
@@ -615,10 +616,13 @@ static void every_version_is_what_it_was(void **state)
             compare_all();
         if (i % AUDIT_EVERY == 0) {
             audit(pool);
+            most = audit_held(pool) > most ? audit_held(pool) : most;
             compare_all();
         }
     }
     audit(pool);
+    audit_held(pool);
+    assert_true(most > 0);
     for (unsigned n = 0, i = rnd(TREES); n < TREES; n++, i = (i + 5) % TREES)
         if (images[i])
             delete_image(i);
