@@ -25,7 +25,7 @@ check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad in
 		tests/nfs/test_snapshots.py 'tests/nfs/test_diff.py --seed $(SEED)' \
 		'tests/nfs/test_prefix.py --snapshots 200 --seed $(SEED)' \
 		'tests/nfs/test_big_directory.py --files 20000' tests/nfs/test_bench_load.py tests/nfs/test_readahead.py \
-		tests/nfs/test_cache_policy.py tests/nfs/test_gate.py tests/nfs/test_quota.py
+		tests/nfs/test_cache_policy.py tests/nfs/test_gate.py tests/nfs/test_access_rules.py tests/nfs/test_quota.py
 
 check-cli: all ## the command line and the server's options
 	@tests/run $(TEST_ENV) $(wildcard tests/cli/test_*)

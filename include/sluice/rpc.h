@@ -16,7 +16,7 @@
 #include "sluice/base_slice.h"
 #include "sluice/base_xdr.h"
 
-enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 8, RPC_TICK_SECONDS = 5, RPC_CALL_KEEP = 512 };
+enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 10, RPC_TICK_SECONDS = 5, RPC_CALL_KEEP = 1536 };
 enum { RPC_CLIENT_TAGS = 16, RPC_CLIENTS_IDLE = 1024 };
 
 enum rpc_flavor { RPC_AUTH_NONE = 0, RPC_AUTH_SYS = 1 };

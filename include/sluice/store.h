@@ -29,7 +29,7 @@ enum {
     STORE_CHUNK = 262144,
     STORE_BLOCK = 4096,
     STORE_LINKS_MAX = 65000,
-    STORE_GROUPS_MAX = 16,
+    STORE_GROUPS_MAX = 256,
     STORE_NAMED_MOST = 1024,
     STORE_SNAPSHOTS_MOST = 1 << 22, /* of one volume */
 };

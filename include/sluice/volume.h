@@ -20,14 +20,20 @@ enum volume_split { VOLUME_SPLIT_NONE, VOLUME_SPLIT_WANTED, VOLUME_SPLIT_PAUSED 
 
 enum volume_squash { VOLUME_SQUASH_ROOT, VOLUME_SQUASH_NONE, VOLUME_SQUASH_ALL };
 
+enum { VOLUME_NOBODY = 65534, VOLUME_RULE_TEXT = 128 }; /* the longest rule as text, with its separator */
+
 /* One access rule: an address range and what it may do.  "host" rules (any address of this machine, never root
- * squashed) are written as the word `host`. */
+ * squashed unless they say so) are written as the word `host`. */
 struct volume_rule {
     bool host;
     uint8_t family;     /* AF_INET, AF_INET6, or AF_UNSPEC: `all` */
     uint8_t prefix;     /* bits */
     uint8_t address[16];
     bool write;
+    bool secure;        /* only from a port below 1024 */
+    bool has_squash;    /* its own, not the volume's */
+    enum volume_squash squash;
+    uint32_t anon_uid, anon_gid; /* whom the squashed become */
 };
 
 struct volume_config {
@@ -45,6 +51,7 @@ struct volume_config {
     char policy[VOLUME_NAME_MAX + 1]; /* of its schedule; "" is none */
     int64_t policy_since;             /* when it was given; seconds since 1970 */
     struct store_cache_setting cache;
+    bool server_groups; /* groups come from this host's name service, not from the call */
     char tier[TIER_NAME_MAX + 1];     /* "" is unlimited */
     struct tier_limits limits;        /* its own: in the place of the tier's */
     uint64_t min_bandwidth;           /* bytes a second that it gets when others compete; 0: no such promise */
@@ -54,15 +61,26 @@ struct volume_config {
 
 struct volume_grant {
     bool allowed, write, squash_root, squash_all;
+    bool port_refused;     /* a rule matched, but wants a port below 1024 */
+    bool server_groups;
+    uint32_t anon_uid, anon_gid;
     uint32_t matched_rule; /* index, for the log; ~0: none */
 };
 
-/* What `peer` may do in the tree.  `cache` are two words the caller keeps per connection (zero at first): the
- * answer for the connection's last tree is found there without searching the rules.  -ESTALE: no such tree. */
-int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t cache[2],
+/* What `peer` may do in the tree.  `cache` are VOLUME_ACCESS_CACHE words the caller keeps per connection (zero at
+ * first): the answer for the connection's last tree is found there without searching the rules.  -ESTALE: no such
+ * tree. */
+enum { VOLUME_ACCESS_CACHE = 3 };
+int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t cache[VOLUME_ACCESS_CACHE],
                   struct volume_grant *out);
 
-/* The credential a caller acts with, after squashing (65534:65534) and with read_only set. */
+/* A user's groups by the host's name service.  They are kept for `groups-lifetime`, also that there is no such user,
+ * and bounded in number.  0 with *count groups (0: the name service knows no such user) in groups[STORE_GROUPS_MAX];
+ * SL_EWAIT: not known yet, and the caller is no coroutine.  Workers. */
+int volume_user_groups(uint32_t uid, uint32_t *groups, uint32_t *count);
+void volume_set_groups_lifetime(unsigned seconds); /* 300 unless set */
+
+/* The credential a caller acts with, after squashing and with read_only set. */
 void volume_squash(const struct volume_grant *grant, uint32_t uid, uint32_t gid, const uint32_t *groups,
                    uint32_t group_count, struct store_cred *out);
 

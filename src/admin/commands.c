@@ -51,6 +51,7 @@ static const struct command commands[] = {
     {"restore", command_restore, " name safety "},
     {"clone-split", command_clone_split, " name pause wait "},
     {"clone-create", command_clone_create, " name to writable "},
+    {"access-check", command_access_check, " name address uid "},
     {"mount-command", command_mount, " name server "},
     {"ls", command_ls, " name path path_hex "},
     {"cat", command_cat, " name path path_hex "},
@@ -62,8 +63,8 @@ static const struct command commands[] = {
 
 /* Those that change nothing an admin has made; all others are events when they have succeeded. */
 static const char only_look[] = " status metrics stats clients activity events settle volume-list volume-show "
-                                "snapshot-list policy-list tier-list diff mount-command ls cat pool-check pool-scrub "
-                                "warm ";
+                                "snapshot-list policy-list tier-list diff access-check mount-command ls cat "
+                                "pool-check pool-scrub warm ";
 
 static bool lists(const char *words, const char *key)
 {

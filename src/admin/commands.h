@@ -36,6 +36,7 @@ json_t *command_policy_create(struct request *r);
 json_t *command_policy_change(struct request *r);
 json_t *command_policy_list(struct request *r);
 json_t *command_policy_delete(struct request *r);
+json_t *command_access_check(struct request *r); /* access_commands.c */
 json_t *command_tier_create(struct request *r);
 json_t *command_tier_list(struct request *r);
 json_t *command_tier_set(struct request *r);

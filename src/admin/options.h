@@ -14,7 +14,7 @@ struct options {
     unsigned inode_entries, name_entries, map_entries, duplicate_entries;
     unsigned workers, blocking_threads, coroutines;
     unsigned connections_max, requests_per_connection;
-    unsigned slow_operation_ms;
+    unsigned slow_operation_ms, groups_lifetime;
     char *metrics; /* address and port, or "off" */
     bool rpcbind;
     bool check_data, json; /* of --check */

@@ -195,6 +195,7 @@ static int with_rpc(const struct options *o)
 
 static int with_store(const struct options *o, struct store *store)
 {
+    volume_set_groups_lifetime(o->groups_lifetime);
     int error = volume_start(store);
     if (error) {
         log_error("sluiced", "the volumes cannot be read: %s", sl_strerror(error));

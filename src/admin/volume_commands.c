@@ -191,7 +191,7 @@ static void add_space(json_t *to, const struct volume_copy *v)
 
 static json_t *describe(const struct volume_copy *v)
 {
-    size_t room = (size_t)v->config.rule_count * 64 + 1;
+    size_t room = (size_t)v->config.rule_count * VOLUME_RULE_TEXT + 1;
     char *allow = malloc(room);
     if (!allow)
         return NULL;
@@ -202,6 +202,7 @@ static json_t *describe(const struct volume_copy *v)
                                (json_int_t)v->created);
     free(allow);
     if (answer) {
+        json_object_set_new(answer, "groups", json_string(v->config.server_groups ? "server" : "client"));
         add_owner(answer, v->tree);
         add_usage(answer, v->tree);
         add_versions(answer, v);

@@ -108,6 +108,16 @@ static int set_squash(struct volume_settings *s, const char *value, char why[256
     return error;
 }
 
+static int set_groups(struct volume_settings *s, const char *value, char why[256])
+{
+    if (strcmp(value, "client") == 0 || strcmp(value, "server") == 0) {
+        s->config->server_groups = *value == 's';
+        return 0;
+    }
+    snprintf(why, 256, "groups '%.60s': right would be client or server", value);
+    return -EINVAL;
+}
+
 static int set_flag(const char *key, const char *value, bool *to, char why[256])
 {
     if (strcmp(value, "yes") == 0 || strcmp(value, "no") == 0) {
@@ -188,7 +198,7 @@ int settings_set(struct volume_settings *s, const char *key, const char *value, 
         const char *key;
         int (*set)(struct volume_settings *s, const char *value, char why[256]);
     } keys[] = {{"size", set_size}, {"files", set_files}, {"snapshot-reserve", set_reserve},
-                {"allow", set_allow}, {"squash", set_squash},
+                {"allow", set_allow}, {"squash", set_squash}, {"groups", set_groups},
                 {"owner", set_owner}, {"mode", set_mode},
                 {"writable", set_writable}, {"show-snapshots", set_show_snapshots},
                 {"policy", set_policy}, {"cache", set_cache}, {"cache-share", set_cache_share},

@@ -20,9 +20,12 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_SERVER = 3 };
     X(size, "SIZE", "Most bytes the volume may hold, like 500G or 1.5Ti; none is no limit") \
     X(files, "COUNT", "Most files, directories and links it may hold, like 5M; none is no limit") \
     X(snapshot_reserve, "SHARE", "What of the size is left for snapshots, like 20% or 500G; none") \
-    X(allow, "RULES", "Who may mount: CIDR[:ro|:rw], host or all, separated by commas; the first match " \
-                      "wins (default: host)") \
+    X(allow, "RULES", "Who may mount: CIDR, host or all, separated by commas; the first match wins (default: host). " \
+                      "Behind each :ro or :rw, :secure (from ports below 1024 only), :squash=root|none|all, " \
+                      ":anon=UID.GID (whom the squashed become)") \
     X(squash, "WHOM", "root: other hosts' root becomes 65534 (the default); none; all: everyone does") \
+    X(groups, "WHOSE", "client: the sixteen that a call has room for (the default); server: by this host's name " \
+                       "service") \
     X(owner, "UID:GID", "Owner of the volume's root directory (default: you)") \
     X(mode, "MODE", "Its permissions (default: 0755)") \
     X(yes, NULL, "Delete without asking") \
@@ -170,6 +173,7 @@ int cli_policy_change(const struct cli *cli);
 int cli_policy_list(const struct cli *cli);
 int cli_policy_delete(const struct cli *cli);
 int cli_policy_set(const struct cli *cli);
+int cli_access_check(const struct cli *cli);
 int cli_tier_create(const struct cli *cli);
 int cli_tier_set(const struct cli *cli);
 int cli_tier_list(const struct cli *cli);

@@ -22,7 +22,7 @@ static const struct cli_command commands[] = {
     {"volume show", "NAME", "Shows a volume's settings and what it holds", 1, 1, " ", .run = cli_volume_show},
     {"volume set", "NAME KEY=VALUE...", "Changes a volume's settings; all of them or, if one is wrong, none", 2, 64,
      " ", .run = cli_volume_set,
-     .keys = " size files snapshot_reserve allow squash owner mode writable show_snapshots policy "
+     .keys = " size files snapshot_reserve allow squash groups owner mode writable show_snapshots policy "
      "tier bandwidth read_bandwidth write_bandwidth iops read_iops write_iops burst min_bandwidth ",
      .more = "Clients that have it mounted notice at once. cache=auto|lru|epoch says what stays in RAM when it is "
              "full: epoch is for data read once an epoch in a new order, auto finds out. cache-share=40%, =64Gi or "
@@ -80,6 +80,8 @@ static const struct cli_command commands[] = {
      .run = cli_tier_set,
      .more = "What is not named stays; none takes a limit away. Calls that wait go by the new limits."},
     {"tier delete", "NAME", "Deletes a tier that no volume is in", 1, 1, " ", .run = cli_tier_delete},
+    {"access check", "VOLUME ADDRESS [UID]", "Tells what a client of that address would get, and by which rule", 2, 3,
+     " ", .run = cli_access_check},
     {"import", "VOLUME DIR [--to PATH]", "Copies a directory of the server's machine into a volume; run again, "
      "it goes on where it was", 2, 2, " to ", .run = cli_import,
      .more = "The server itself reads DIR. Modes, owners, times, links and holes are kept. A file that is there with "

@@ -93,6 +93,20 @@ static void show_snapshots(const json_t *v)
            json_is_true(json_object_get(v, "show_snapshots")) ? ", .snapshot is shown" : "");
 }
 
+/* One a line: the first that matches wins. */
+static void show_rules(const char *rules)
+{
+    const char *title = "allow    ";
+    if (!*rules)
+        printf("%s none\n", title);
+    while (*rules) {
+        size_t length = strcspn(rules, ",");
+        printf("%s %.*s\n", title, (int)length, rules);
+        rules += length + (rules[length] == ',');
+        title = "         ";
+    }
+}
+
 static void show_volume(const json_t *answer)
 {
     const json_t *v = json_object_get(answer, "volume");
@@ -107,8 +121,10 @@ static void show_volume(const json_t *answer)
     printf("\nused      %s in %s, %s available\n", bytes_text(used, (uint64_t)number_of(v, "bytes_used")),
            count_text(objects, number_of(v, "files"), "object"),
            bytes_text(available, (uint64_t)number_of(v, "bytes_available")));
-    printf("allow     %s\n", *text_of(v, "allow") ? text_of(v, "allow") : "none");
+    show_rules(text_of(v, "allow"));
     printf("squash    %s\n", text_of(v, "squash"));
+    printf("groups    %s\n", *text_of(v, "groups") == 's' ? "server: by the server's name service"
+                                                           : "client: as its calls say");
     printf("owner     %s, mode %s\n", text_of(v, "owner"), text_of(v, "mode"));
     show_cache(v);
     show_tier(v);

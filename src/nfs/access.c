@@ -9,6 +9,20 @@
 #include "sluice/base_log.h"
 #include "sluice/volume.h"
 
+/* What the host's name service says, in place of the sixteen groups that a call has room for. */
+static int squash_with_groups(const struct rpc_call *call, const struct volume_grant *grant, struct store_cred *cred)
+{
+    uint32_t groups[STORE_GROUPS_MAX], count;
+    int error = volume_user_groups(call->cred.uid, groups, &count);
+    if (error)
+        return error;
+    if (count)
+        volume_squash(grant, call->cred.uid, call->cred.gid, groups, count, cred);
+    else
+        volume_squash(grant, call->cred.uid, call->cred.gid, call->cred.groups, call->cred.group_count, cred);
+    return 0;
+}
+
 int access_check(struct rpc_call *call, uint32_t tree, struct store_cred *cred)
 {
     struct volume_grant grant;
@@ -18,6 +32,8 @@ int access_check(struct rpc_call *call, uint32_t tree, struct store_cred *cred)
     opstats_tree(call, tree);
     if (!grant.allowed)
         return -EACCES;
+    if (grant.server_groups && call->cred.flavor == RPC_AUTH_SYS)
+        return squash_with_groups(call, &grant, cred);
     volume_squash(&grant, call->cred.uid, call->cred.gid, call->cred.groups, call->cred.group_count,
                   cred);
     return 0;
@@ -31,7 +47,7 @@ bool access_permitted(struct rpc_call *call, uint32_t tree)
 
 bool access_allowed(const struct rpc_call *call, uint32_t tree)
 {
-    uint64_t unused[2] = {0};
+    uint64_t unused[VOLUME_ACCESS_CACHE] = {0};
     struct volume_grant grant;
     return volume_access(tree, call->peer, unused, &grant) == 0 && grant.allowed;
 }
@@ -56,14 +72,22 @@ static int log_if_it(void *arg, const struct volume_info *info)
     if (info->tree != refused->tree)
         return 0;
     const struct volume_config *config = info->config;
+    uint64_t unused[VOLUME_ACCESS_CACHE] = {0};
+    struct volume_grant grant = {0};
     char address[ACCESS_ADDRESS_TEXT], rules[1024];
     access_peer_text(refused->call->peer, address);
     volume_rules_format(config->rules, config->rule_count, rules, sizeof rules);
-    log_warning("mount",
-                "%s may not mount /%s: no rule of allow=%s matches it; this lets it in: "
-                "sluice volume set %s allow=%s%s%s/%d:rw",
-                address, config->name, rules, config->name, rules, *rules ? "," : "", address,
-                refused->call->peer->ss_family == AF_INET ? 32 : 128);
+    if (volume_access(info->tree, refused->call->peer, unused, &grant) == 0 && grant.port_refused)
+        log_warning("mount",
+                    "%s may not mount /%s: its rule in allow=%s is secure, and the client's port is not below 1024; "
+                    "without :secure it lets it in",
+                    address, config->name, rules);
+    else
+        log_warning("mount",
+                    "%s may not mount /%s: no rule of allow=%s matches it; this lets it in: "
+                    "sluice volume set %s allow=%s%s%s/%d:rw",
+                    address, config->name, rules, config->name, rules, *rules ? "," : "", address,
+                    refused->call->peer->ss_family == AF_INET ? 32 : 128);
     return 0;
 }
 

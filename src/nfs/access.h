@@ -1,5 +1,5 @@
 /* Who may do what: the volume's access rules applied to each request, by the volume in its handle.  The answer is
- * remembered in the connection's scratch words 0 and 1, which belong to this module.  Workers; never waits. */
+ * remembered in the connection's scratch words 0 to 2, which belong to this module.  Workers; never waits. */
 #ifndef SLUICE_NFS_ACCESS_H
 #define SLUICE_NFS_ACCESS_H
 
@@ -9,10 +9,10 @@
 #include "sluice/rpc.h"
 #include "sluice/store.h"
 
-enum { ACCESS_ADDRESS_TEXT = 64, ACCESS_GATE_SCRATCH = 2 }; /* the gate has words 2 and 3 */
+enum { ACCESS_ADDRESS_TEXT = 64, ACCESS_GATE_SCRATCH = 4 }; /* the gate has words 4 and 5 */
 
 /* The credential with which the caller acts in `tree`, squashed, read-only where no rule lets it write.
- * -EACCES: no rule lets this address in.  -ESTALE: no such tree. */
+ * -EACCES: no rule lets this address in.  SL_EWAIT: the user's groups have to be looked up.  -ESTALE: no such tree. */
 int access_check(struct rpc_call *call, uint32_t tree, struct store_cred *cred);
 
 /* Some rule lets the caller's address in. */

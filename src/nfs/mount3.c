@@ -223,15 +223,13 @@ static enum rpc_result mount_umntall(struct rpc_call *call) /* 5.2.4 */
     return RPC_DONE;
 }
 
-enum { RULE_TEXT = 80 }; /* an IPv6 range with its access */
-
 static int put_export(void *arg, const struct volume_info *info)
 {
     struct rpc_call *call = arg;
     const struct volume_config *config = info->config;
     if (!access_allowed(call, info->tree))
         return 0;
-    if (!more_room(call, 4 + 4 + VOLUME_NAME_MAX + 4 + config->rule_count * (8 + RULE_TEXT) + 4))
+    if (!more_room(call, 4 + 4 + VOLUME_NAME_MAX + 4 + config->rule_count * (8 + VOLUME_RULE_TEXT) + 4))
         return -ENOSPC;
 
     char text[VOLUME_NAME_MAX + 2];
@@ -239,7 +237,7 @@ static int put_export(void *arg, const struct volume_info *info)
     xdr_put_bool(&call->out, true);
     put_text(&call->out, text);
     for (uint32_t i = 0; i < config->rule_count; i++) {
-        char rule[RULE_TEXT];
+        char rule[VOLUME_RULE_TEXT];
         volume_rules_format(&config->rules[i], 1, rule, sizeof rule);
         xdr_put_bool(&call->out, true);
         put_text(&call->out, rule);

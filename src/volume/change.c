@@ -7,6 +7,7 @@
 #include "sluice/base_log.h"
 #include "sluice/volume_gate.h"
 #include "volume/change.h"
+#include "volume/groups.h"
 #include "volume/host.h"
 #include "volume/policy.h"
 #include "volume/rules.h"
@@ -153,6 +154,7 @@ void volume_stop(void)
     policies_stop();
     tiers_stop();
     host_addresses_free();
+    groups_free();
     volume_the_store = NULL;
 }
 

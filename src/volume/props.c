@@ -66,7 +66,7 @@ static int put_cache(json_t *to, const struct store_cache_setting *cache)
 
 char *props_dump(const struct volume *v)
 {
-    size_t room = (size_t)v->config.rule_count * RULE_TEXT_MAX + 1;
+    size_t room = (size_t)v->config.rule_count * VOLUME_RULE_TEXT + 1;
     char *allow = malloc(room), *text = NULL;
     json_t *all = v->props ? json_deep_copy(v->props) : json_object();
     if (allow && all) {
@@ -77,7 +77,8 @@ char *props_dump(const struct volume *v)
             !put(all, "created", json_integer(v->created)) && !put_flag(all, "deleted", v->deleted) &&
             !put_flag(all, "read_only", v->config.read_only) && !put_flag(all, "split", v->config.split) &&
             !put_flag(all, "show_snapshots", v->config.show_snapshots) && !put_name(all, "policy", v->config.policy) &&
-            !put_flag(all, "policy_since", v->config.policy_since) && !put_cache(all, &v->config.cache) &&
+            !put_flag(all, "policy_since", v->config.policy_since) &&
+            !put_flag(all, "server_groups", v->config.server_groups) && !put_cache(all, &v->config.cache) &&
             !put_name(all, "tier", v->config.tier) && !put_limits(all, &v->config.limits) &&
             !put_flag(all, "min_bandwidth", (int64_t)v->config.min_bandwidth) &&
             !put_reserve(all, &v->config))
@@ -118,6 +119,7 @@ static int read_config(json_t *props, struct volume_config *config, char why[256
     config->read_only = json_integer_value(json_object_get(props, "read_only"));
     config->split = (enum volume_split)json_integer_value(json_object_get(props, "split"));
     config->show_snapshots = json_integer_value(json_object_get(props, "show_snapshots"));
+    config->server_groups = json_integer_value(json_object_get(props, "server_groups"));
     config->policy_since = json_integer_value(json_object_get(props, "policy_since"));
     const char *cache = json_string_value(json_object_get(props, "cache"));
     const char *share = json_string_value(json_object_get(props, "cache_share"));

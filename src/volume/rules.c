@@ -63,8 +63,8 @@ uint32_t rules_match(const struct volume_rule *rules, uint32_t count,
 static int bad_rule(const char *word, const char *problem, char why[256])
 {
     snprintf(why, 256,
-             "access rule '%.80s': %s; right would be ADDRESS[/BITS][:ro|:rw], host or all, for "
-             "example 10.0.0.0/8:ro", word, problem);
+             "access rule '%.64s': %s; right would be ADDRESS[/BITS], host or all, then :ro, :rw, :secure, "
+             ":squash=WHOM, :anon=UID.GID; like 10.0.0.0/8:ro", word, problem);
     return -EINVAL;
 }
 
@@ -143,20 +143,59 @@ static int parse_range(char *word, const char *whole, struct volume_rule *rule, 
     return error;
 }
 
+static int parse_id(const char **text, uint32_t *id)
+{
+    char *end;
+    if (!isdigit((unsigned char)**text))
+        return -EINVAL;
+    unsigned long long value = strtoull(*text, &end, 10);
+    *text = end;
+    *id = (uint32_t)value;
+    return value < UINT32_MAX ? 0 : -EINVAL; /* 2^32-1 is nobody's: it means "not given" on the wire */
+}
+
+static int parse_anon(const char *text, struct volume_rule *rule)
+{
+    if (parse_id(&text, &rule->anon_uid) || *text++ != '.' || parse_id(&text, &rule->anon_gid) || *text)
+        return -EINVAL;
+    return 0;
+}
+
+/* 1: it is an option; 0: it is none, but part of the address. */
+static int parse_option(const char *option, const char *whole, struct volume_rule *rule, char why[256])
+{
+    if (strcmp(option, "ro") == 0 || strcmp(option, "rw") == 0)
+        rule->write = option[1] == 'w';
+    else if (strcmp(option, "secure") == 0)
+        rule->secure = true;
+    else if (strncmp(option, "squash=", 7) == 0 && volume_squash_parse(option + 7, &rule->squash) == 0)
+        rule->has_squash = true;
+    else if (strncmp(option, "squash=", 7) == 0)
+        return bad_rule(whole, "squash must be root, none or all", why);
+    else if (strncmp(option, "anon=", 5) == 0 && parse_anon(option + 5, rule))
+        return bad_rule(whole, "anon must be UID.GID, two numbers", why);
+    else
+        return strncmp(option, "anon=", 5) == 0;
+    return 1;
+}
+
 static int parse_rule(const char *whole, struct volume_rule *rule, char why[256])
 {
-    char word[128];
+    char word[VOLUME_RULE_TEXT], *colon;
     size_t length = strlen(whole);
     if (length == 0)
         return bad_rule(whole, "empty", why);
     if (length >= sizeof word)
         return bad_rule(whole, "too long", why);
     memcpy(word, whole, length + 1);
-    *rule = (struct volume_rule){.write = true};
-    if (length > 3 && word[length - 3] == ':' && word[length - 2] == 'r' &&
-        (word[length - 1] == 'o' || word[length - 1] == 'w')) {
-        rule->write = word[length - 1] == 'w';
-        word[length - 3] = 0;
+    *rule = (struct volume_rule){.write = true, .anon_uid = VOLUME_NOBODY, .anon_gid = VOLUME_NOBODY};
+    while ((colon = strrchr(word, ':'))) { /* from behind, since IPv6 addresses have them too */
+        int found = parse_option(colon + 1, whole, rule, why);
+        if (found < 0)
+            return found;
+        if (!found)
+            break;
+        *colon = 0;
     }
     if (strcmp(word, "host") == 0) {
         rule->host = true;
@@ -164,7 +203,7 @@ static int parse_rule(const char *whole, struct volume_rule *rule, char why[256]
     }
     if (strcmp(word, "all") == 0)
         return 0;
-    return parse_range(word, whole, rule, why);
+    return *word ? parse_range(word, whole, rule, why) : bad_rule(whole, "no address", why);
 }
 
 static char *trim(char *text)
@@ -213,18 +252,21 @@ int volume_rules_parse(const char *text, struct volume_rule **rules, uint32_t *c
     return 0;
 }
 
-static void format_rule(const struct volume_rule *rule, char to[RULE_TEXT_MAX])
+static void format_rule(const struct volume_rule *rule, char to[VOLUME_RULE_TEXT])
 {
-    const char *access = rule->write ? "rw" : "ro";
-    char address[INET6_ADDRSTRLEN];
-    if (rule->host || rule->family == AF_UNSPEC)
-        snprintf(to, RULE_TEXT_MAX, "%s:%s", rule->host ? "host" : "all", access);
-    else if (!inet_ntop(rule->family, rule->address, address, sizeof address))
-        snprintf(to, RULE_TEXT_MAX, "?:%s", access);
-    else if (rule->family == AF_INET)
-        snprintf(to, RULE_TEXT_MAX, "%s/%u:%s", address, rule->prefix, access);
-    else
-        snprintf(to, RULE_TEXT_MAX, "[%s]/%u:%s", address, rule->prefix, access);
+    char address[INET6_ADDRSTRLEN] = "?", range[INET6_ADDRSTRLEN + 8], anon[32] = "";
+    if (rule->host || rule->family == AF_UNSPEC) {
+        snprintf(range, sizeof range, "%s", rule->host ? "host" : "all");
+    } else {
+        bool six = rule->family == AF_INET6;
+        inet_ntop(rule->family, rule->address, address, sizeof address);
+        snprintf(range, sizeof range, six ? "[%s]/%u" : "%s/%u", address, rule->prefix);
+    }
+    if (rule->anon_uid != VOLUME_NOBODY || rule->anon_gid != VOLUME_NOBODY)
+        snprintf(anon, sizeof anon, ":anon=%u.%u", rule->anon_uid, rule->anon_gid);
+    snprintf(to, VOLUME_RULE_TEXT, "%s:%s%s%s%s%s", range, rule->write ? "rw" : "ro",
+             rule->has_squash ? ":squash=" : "", rule->has_squash ? volume_squash_text(rule->squash) : "", anon,
+             rule->secure ? ":secure" : "");
 }
 
 void volume_rules_format(const struct volume_rule *rules, uint32_t count, char *to, size_t room)
@@ -233,7 +275,7 @@ void volume_rules_format(const struct volume_rule *rules, uint32_t count, char *
     if (room)
         to[0] = 0;
     for (uint32_t i = 0; i < count; i++) {
-        char text[RULE_TEXT_MAX];
+        char text[VOLUME_RULE_TEXT];
         format_rule(&rules[i], text);
         size_t length = strlen(text) + (i > 0);
         if (used + length + 1 > room)

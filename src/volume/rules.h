@@ -4,8 +4,6 @@
 
 #include "sluice/volume.h"
 
-enum { RULE_TEXT_MAX = 64 }; /* the longest rule as text, with its separator */
-
 /* An address as rules compare it: IPv4-mapped IPv6 is IPv4.  False for other families. */
 bool rule_address(const struct sockaddr_storage *peer, uint8_t *family, uint8_t address[16]);
 

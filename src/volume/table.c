@@ -1,5 +1,6 @@
 #include "volume/table.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,40 +190,66 @@ void table_free(void)
 
 /* ---- look-ups ---- */
 
-enum { GRANT_ALLOWED = 1, GRANT_WRITE = 2, GRANT_SQUASH_ROOT = 4, GRANT_SQUASH_ALL = 8 };
+enum {
+    GRANT_ALLOWED = 1,
+    GRANT_WRITE = 2,
+    GRANT_SQUASH_ROOT = 4,
+    GRANT_SQUASH_ALL = 8,
+    GRANT_PORT_REFUSED = 16,
+    GRANT_SERVER_GROUPS = 32,
+    PORTS_PRIVILEGED = 1024,
+};
 
-static uint64_t grant_pack(const struct volume_config *config, bool read_only, const struct sockaddr_storage *peer)
+static bool port_is_privileged(const struct sockaddr_storage *peer)
+{
+    in_port_t port = peer->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)peer)->sin6_port
+                                                 : ((const struct sockaddr_in *)peer)->sin_port;
+    return ntohs(port) < PORTS_PRIVILEGED;
+}
+
+static void grant_pack(const struct volume_config *config, bool read_only, const struct sockaddr_storage *peer,
+                       uint64_t packed[2])
 {
     uint32_t matched = rules_match(config->rules, config->rule_count, peer);
-    uint64_t packed = (uint64_t)matched << 32;
-    if (matched == UINT32_MAX)
-        return packed | GRANT_SQUASH_ROOT;
+    packed[0] = (uint64_t)matched << 32;
+    packed[1] = (uint64_t)VOLUME_NOBODY << 32 | VOLUME_NOBODY;
+    if (matched == UINT32_MAX) {
+        packed[0] |= GRANT_SQUASH_ROOT;
+        return;
+    }
     const struct volume_rule *rule = &config->rules[matched];
-    packed |= GRANT_ALLOWED;
+    enum volume_squash squash = rule->has_squash ? rule->squash : config->squash;
+    packed[1] = (uint64_t)rule->anon_uid << 32 | rule->anon_gid;
+    packed[0] |= rule->secure && !port_is_privileged(peer) ? GRANT_PORT_REFUSED : GRANT_ALLOWED;
     if (rule->write && !read_only)
-        packed |= GRANT_WRITE;
-    if (config->squash == VOLUME_SQUASH_ALL)
-        packed |= GRANT_SQUASH_ALL;
-    if (config->squash == VOLUME_SQUASH_ROOT && !rule->host)
-        packed |= GRANT_SQUASH_ROOT;
-    return packed;
+        packed[0] |= GRANT_WRITE;
+    if (squash == VOLUME_SQUASH_ALL)
+        packed[0] |= GRANT_SQUASH_ALL;
+    if (squash == VOLUME_SQUASH_ROOT && !(rule->host && !rule->has_squash))
+        packed[0] |= GRANT_SQUASH_ROOT;
+    if (config->server_groups)
+        packed[0] |= GRANT_SERVER_GROUPS;
 }
 
-static void grant_unpack(uint64_t packed, struct volume_grant *out)
+static void grant_unpack(const uint64_t packed[2], struct volume_grant *out)
 {
-    out->allowed = packed & GRANT_ALLOWED;
-    out->write = packed & GRANT_WRITE;
-    out->squash_root = packed & GRANT_SQUASH_ROOT;
-    out->squash_all = packed & GRANT_SQUASH_ALL;
-    out->matched_rule = (uint32_t)(packed >> 32);
+    out->allowed = packed[0] & GRANT_ALLOWED;
+    out->write = packed[0] & GRANT_WRITE;
+    out->squash_root = packed[0] & GRANT_SQUASH_ROOT;
+    out->squash_all = packed[0] & GRANT_SQUASH_ALL;
+    out->port_refused = packed[0] & GRANT_PORT_REFUSED;
+    out->server_groups = packed[0] & GRANT_SERVER_GROUPS;
+    out->matched_rule = (uint32_t)(packed[0] >> 32);
+    out->anon_uid = (uint32_t)(packed[1] >> 32);
+    out->anon_gid = (uint32_t)packed[1];
 }
 
-int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t cache[2],
+int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t cache[VOLUME_ACCESS_CACHE],
                   struct volume_grant *out)
 {
     uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
     if (cache[0] == ((uint64_t)now << 32 | tree)) {
-        grant_unpack(cache[1], out);
+        grant_unpack(cache + 1, out);
         return 0;
     }
     int result = -ESTALE;
@@ -234,15 +261,13 @@ int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t c
         v = table_by_tree(t, s->volume);
     if (v) {
         cache[0] = (uint64_t)t->generation << 32 | tree;
-        cache[1] = grant_pack(&v->config, s || v->config.read_only, peer);
-        grant_unpack(cache[1], out);
+        grant_pack(&v->config, s || v->config.read_only, peer, cache + 1);
+        grant_unpack(cache + 1, out);
         result = 0;
     }
     rcu_read_unlock();
     return result;
 }
-
-enum { NOBODY = 65534 };
 
 void volume_squash(const struct volume_grant *grant, uint32_t uid, uint32_t gid, const uint32_t *groups,
                    uint32_t group_count, struct store_cred *out)
@@ -250,17 +275,18 @@ void volume_squash(const struct volume_grant *grant, uint32_t uid, uint32_t gid,
     out->read_only = !grant->write;
     out->group_count = 0;
     if (grant->squash_all) {
-        out->uid = out->gid = NOBODY;
+        out->uid = grant->anon_uid;
+        out->gid = grant->anon_gid;
         return;
     }
     bool root = grant->squash_root;
-    out->uid = root && uid == 0 ? NOBODY : uid;
-    out->gid = root && gid == 0 ? NOBODY : gid;
+    out->uid = root && uid == 0 ? grant->anon_uid : uid;
+    out->gid = root && gid == 0 ? grant->anon_gid : gid;
     if (group_count > STORE_GROUPS_MAX)
         group_count = STORE_GROUPS_MAX;
     out->group_count = group_count;
     for (uint32_t i = 0; i < group_count; i++)
-        out->groups[i] = root && groups[i] == 0 ? NOBODY : groups[i];
+        out->groups[i] = root && groups[i] == 0 ? grant->anon_gid : groups[i];
 }
 
 int volume_by_name(const char *name, size_t length, uint32_t *tree)

@@ -310,7 +310,13 @@ void rpc_turn_comes(struct rpc_turn *turn, uint64_t waited_ns, bool withdrawn)
 {
 }
 
-int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t cache[2], struct volume_grant *out)
+int volume_user_groups(uint32_t uid, uint32_t *groups, uint32_t *count)
+{
+    *count = 0;
+    return 0;
+}
+
+int volume_access(uint32_t tree, const struct sockaddr_storage *peer, uint64_t cache[VOLUME_ACCESS_CACHE], struct volume_grant *out)
 {
     *out = (struct volume_grant){.allowed = tree != TREE + 2, .write = true};
     return tree >= TREE && tree <= TREE + 2 ? 0 : -ESTALE;

@@ -85,6 +85,11 @@ static void rules_come_back_as_text(void **state)
         {"1.2.3.4", "1.2.3.4/32:rw"},
         {"all:ro", "all:ro"},
         {"::ffff:10.0.0.0/104", "10.0.0.0/8:rw"},
+        {"10.0.0.0/8:secure:ro:squash=all:anon=7.8", "10.0.0.0/8:ro:squash=all:anon=7.8:secure"},
+        {"[fd00::]/8:squash=none", "[fd00::]/8:rw:squash=none"},
+        {"fd00::/8:anon=65534.0", "[fd00::]/8:rw:anon=65534.0"},
+        {"host:squash=root", "host:rw:squash=root"},
+        {"all:anon=4294967294.4294967294:secure", "all:rw:anon=4294967294.4294967294:secure"},
         {"none", ""},
         {"", ""},
     };
@@ -106,6 +111,8 @@ static void wrong_rules_name_the_word(void **state)
         {"host:rw,,host", "''"}, {"10.0.0.1/8", "10.0.0.0/8"}, {"fd00::/129", "fd00::/129"},
         {"[fd00::/8", "[fd00::/8"}, {"hosts", "hosts"}, {"10.0.0.0/", "10.0.0.0/"}, {"10.0.0.0/-1", "/-1"},
         {"10.0.0.0/8x", "10.0.0.0/8x"}, {"[]", "[]"}, {"[", "["}, {"/8", "/8"}, {":ro", ":ro"},
+        {"all:squash=some", "root, none or all"}, {"all:anon=1", "UID.GID"}, {"all:anon=1.", "UID.GID"},
+        {"all:anon=-1.0", "UID.GID"}, {"all:anon=4294967295.0", "UID.GID"}, {"all:anon=1.2x", "UID.GID"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct volume_rule *list;
@@ -120,7 +127,8 @@ static void squash_changes_who_asks(void **state)
 {
     uint32_t groups[] = {0, 7};
     struct store_cred cred;
-    struct volume_grant root = {.allowed = true, .write = true, .squash_root = true};
+    struct volume_grant root = {
+        .allowed = true, .write = true, .squash_root = true, .anon_uid = 65534, .anon_gid = 65534};
     volume_squash(&root, 0, 0, groups, 2, &cred);
     assert_int_equal(cred.uid, 65534);
     assert_int_equal(cred.gid, 65534);
@@ -130,7 +138,7 @@ static void squash_changes_who_asks(void **state)
     volume_squash(&root, 1000, 0, NULL, 0, &cred);
     assert_int_equal(cred.uid, 1000);
     assert_int_equal(cred.gid, 65534);
-    struct volume_grant all = {.allowed = true, .squash_all = true};
+    struct volume_grant all = {.allowed = true, .squash_all = true, .anon_uid = 65534, .anon_gid = 65534};
     volume_squash(&all, 1000, 1000, groups, 2, &cred);
     assert_int_equal(cred.uid, 65534);
     assert_int_equal(cred.group_count, 0);
@@ -139,6 +147,23 @@ static void squash_changes_who_asks(void **state)
     volume_squash(&none, 0, 0, groups, 2, &cred);
     assert_int_equal(cred.uid, 0);
     assert_int_equal(cred.groups[0], 0);
+}
+
+static void the_squashed_become_whom_the_rule_says(void **state)
+{
+    uint32_t groups[] = {0, 7};
+    struct store_cred cred;
+    struct volume_grant grant = {.allowed = true, .squash_root = true, .anon_uid = 5, .anon_gid = 6};
+    volume_squash(&grant, 0, 0, groups, 2, &cred);
+    assert_int_equal(cred.uid, 5);
+    assert_int_equal(cred.gid, 6);
+    assert_int_equal(cred.groups[0], 6);
+    assert_int_equal(cred.groups[1], 7);
+    grant.squash_all = true;
+    volume_squash(&grant, 1000, 1000, groups, 2, &cred);
+    assert_int_equal(cred.uid, 5);
+    assert_int_equal(cred.gid, 6);
+    assert_int_equal(cred.group_count, 0);
 }
 
 static void names_are_checked(void **state)
@@ -167,6 +192,7 @@ int main(void)
         cmocka_unit_test(rules_come_back_as_text),
         cmocka_unit_test(wrong_rules_name_the_word),
         cmocka_unit_test(squash_changes_who_asks),
+        cmocka_unit_test(the_squashed_become_whom_the_rule_says),
         cmocka_unit_test(names_are_checked),
     };
     rcu_register_thread();

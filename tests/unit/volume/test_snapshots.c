@@ -218,7 +218,7 @@ static void a_snapshot_follows_its_volumes_rules_and_is_never_written(void **sta
     uint32_t v = volume("ruled", "10.0.0.0/8:rw"), s = snapshot(v, "one");
     struct sockaddr_storage peer = {.ss_family = AF_INET};
     inet_pton(AF_INET, "10.1.2.3", &((struct sockaddr_in *)&peer)->sin_addr);
-    uint64_t cache[2] = {0}, other[2] = {0};
+    uint64_t cache[VOLUME_ACCESS_CACHE] = {0}, other[VOLUME_ACCESS_CACHE] = {0};
     struct volume_grant grant;
     assert_int_equal(volume_access(v, &peer, other, &grant), 0);
     assert_true(grant.allowed && grant.write);
@@ -254,7 +254,7 @@ static void what_is_locked_stays(void **state)
 static void a_deleted_volume_comes_back_with_its_snapshots_for_a_day(void **state)
 {
     uint32_t v = volume("gone", "host"), s = snapshot(v, "one"), of;
-    uint64_t cache[2] = {0};
+    uint64_t cache[VOLUME_ACCESS_CACHE] = {0};
     struct sockaddr_storage peer = {.ss_family = AF_INET};
     struct volume_grant grant;
     struct call c = {.tree = v};
@@ -302,7 +302,7 @@ static void clones_are_of_snapshots_and_remember_which(void **state)
     restart();
     struct sockaddr_storage peer = {.ss_family = AF_INET};
     inet_pton(AF_INET, "10.1.2.3", &((struct sockaddr_in *)&peer)->sin_addr);
-    uint64_t cache[2] = {0};
+    uint64_t cache[VOLUME_ACCESS_CACHE] = {0};
     struct volume_grant grant;
     assert_int_equal(volume_access(c.out[0], &peer, cache, &grant), 0);
     assert_true(grant.allowed && !grant.write);

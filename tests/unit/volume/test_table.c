@@ -141,7 +141,7 @@ static struct sockaddr_storage peer_of(const char *text)
 static void a_cached_grant_ends_with_a_change(void **state)
 {
     uint32_t tree, other;
-    uint64_t cache[2] = {0};
+    uint64_t cache[VOLUME_ACCESS_CACHE] = {0};
     struct volume_grant grant;
     struct sockaddr_storage peer = peer_of("10.0.0.1");
     assert_int_equal(create("cached", "host", &tree), 0);
