@@ -179,4 +179,41 @@ again
 same /tmp/copy/s /mnt/a/s "a restored volume differs"
 umount $a
 ok "a restored volume is seen by who has it mounted"
+
+# ---- limits ----
+mnt /$MODE $a
+as "cd /mnt/a && fio --name=l --size=${FIO}M --rw=randrw --bsrange=4k-256k --verify=crc32c --verify_fatal=1 --fsync=64 \
+    --do_verify=1 --randseed=11 --end_fsync=1 --thread --ioengine=psync --output-format=terse" >/tmp/fio 2>&1 &
+running=$! changes=0
+while kill -0 $running 2>/dev/null && [ $changes -lt 60 ]; do
+    changes=$((changes + 3))
+    admin volume set $MODE bandwidth=8M/s iops=none
+    admin volume set $MODE bandwidth=200M/s iops=300
+    admin volume set $MODE bandwidth=none iops=5000
+done
+admin volume set $MODE bandwidth=none iops=none
+wait $running || { tail -5 /tmp/fio; fail "fio while limits change"; }
+[ $changes -ge 6 ] || fail "fio was over after $changes changes"
+as "rm /mnt/a/l*"
+ok "fio with crc32c verify while limits change ($changes times)"
+admin volume create $MODE.other --allow 10.0.2.0/24:rw --squash none --owner 1000:1000
+mnt /$MODE.other $b
+as 'head -c 68000000 /dev/zero >/mnt/a/slow && for i in $(seq 50); do echo "$i" >/mnt/b/f$i; done' || fail "files for slow reads"
+again
+admin volume set $MODE bandwidth=1M/s
+as 'for i in $(seq 0 63); do dd if=/mnt/a/slow of=/dev/null bs=1M count=1 skip=$i iflag=direct 2>/dev/null & done; wait' &
+running=$!
+sleep 1
+start=$(cut -d. -f1 /proc/uptime)
+as 'cat /mnt/b/f* >/dev/null && for i in $(seq 20); do echo x >/mnt/b/g$i && ls /mnt/b >/dev/null; done' || fail "the other volume"
+took=$(($(cut -d. -f1 /proc/uptime) - start))
+[ $took -lt 5 ] || fail "behind slow reads the other volume took $took s"
+kill -0 $running || fail "64 READs of 1 MiB at 1 MB/s were over at once"
+sleep 25 # longer than the server has anybody wait
+admin volume set $MODE bandwidth=none
+wait $running || fail "slow reads"
+dmesg | grep -q 'not responding' && fail "the client timed out"
+as 'rm /mnt/a/slow'
+umount $a; umount $b
+ok "64 slow READs stall no other volume ($took s)"
 echo "kernel-$MODE: $passed passed, 0 failed"
