@@ -30,8 +30,8 @@ struct nfs_op_stats {
     struct histogram latency;         /* from the call's arrival until its reply goes to the socket */
 };
 /* Each operation that was called on the volume (its snapshots included) since the server started; volume 0: calls that
- * named none.  Any thread. */
-void nfs_each_op(uint32_t volume, void (*each)(void *arg, const struct nfs_op_stats *stats), void *arg);
+ * named none.  A negative return of each() ends it and is given back.  -ENOMEM.  Any thread. */
+int nfs_each_op(uint32_t volume, int (*each)(void *arg, const struct nfs_op_stats *stats), void *arg);
 
 /* Logs a slow call, at most once a second: for struct rpc_options.  Workers. */
 struct rpc_slow;

@@ -39,14 +39,15 @@ static int take_volume(void *arg, const struct volume_info *info)
     return 0;
 }
 
-static void take_op(void *arg, const struct nfs_op_stats *stats)
+static int take_op(void *arg, const struct nfs_op_stats *stats)
 {
     struct scraped_volume *v = arg;
     struct nfs_op_stats *grown = one_more(v->ops, v->op_count, &v->op_room, sizeof *grown);
     if (!grown)
-        return;
+        return -ENOMEM;
     v->ops = grown;
     grown[v->op_count++] = *stats;
+    return 0;
 }
 
 static int compare_trees(const void *a, const void *b)
@@ -97,7 +98,8 @@ int scrape_take(struct scrape *s)
     int error = add_volume(s) ? volume_each(take_volume, s) : -ENOMEM;
     for (unsigned i = 0; i < s->count; i++) {
         struct scraped_volume *v = &s->volumes[i];
-        nfs_each_op(v->tree, take_op, v);
+        if (nfs_each_op(v->tree, take_op, v))
+            error = -ENOMEM;
         if (!v->tree)
             continue;
         gate_stats(v->tree, &v->gate);

@@ -257,30 +257,41 @@ void opstats_find(struct rpc_call *call, uint32_t tree)
 
 static void add_op(struct op_counts *to, const struct volume_counts *v, unsigned op)
 {
-    const struct op_counts *counts = v ? __atomic_load_n(&v->ops[op], __ATOMIC_ACQUIRE) : NULL;
+    const struct op_counts *counts = __atomic_load_n(&v->ops[op], __ATOMIC_ACQUIRE);
     if (counts)
         ops_add(to, counts);
 }
 
-void nfs_each_op(uint32_t volume, void (*each)(void *arg, const struct nfs_op_stats *stats), void *arg)
+/* Adds what `w` has counted for the volume. */
+static void add_volume(struct op_counts sums[OPSTATS_OPS], struct worker_counts *w, uint32_t volume)
 {
-    for (unsigned op = 0; op < OPSTATS_OPS; op++) {
+    pthread_mutex_lock(&w->lock);
+    const struct volume_counts *v = volume ? volume_find(w, volume) : &w->none;
+    for (unsigned op = 0; v && op < OPSTATS_OPS; op++)
+        add_op(&sums[op], v, op);
+    pthread_mutex_unlock(&w->lock);
+}
+
+int nfs_each_op(uint32_t volume, int (*each)(void *arg, const struct nfs_op_stats *stats), void *arg)
+{
+    struct op_counts *sums = calloc(OPSTATS_OPS, sizeof *sums);
+    int error = 0;
+    if (!sums)
+        return -ENOMEM;
+    for (unsigned i = 0; i < worker_total; i++)
+        add_volume(sums, &workers_counts[i], volume);
+    for (unsigned op = 0; op < OPSTATS_OPS && error >= 0; op++) {
         struct nfs_op_stats stats;
-        struct op_counts sum = {0};
-        for (unsigned i = 0; i < worker_total; i++) {
-            struct worker_counts *w = &workers_counts[i];
-            pthread_mutex_lock(&w->lock);
-            add_op(&sum, volume ? volume_find(w, volume) : &w->none, op);
-            pthread_mutex_unlock(&w->lock);
-        }
-        if (!sum.calls || !nfs_op_name(op, &stats.protocol, &stats.operation))
+        if (!sums[op].calls || !nfs_op_name(op, &stats.protocol, &stats.operation))
             continue;
-        stats.calls = sum.calls;
-        stats.errors = sum.errors;
-        stats.bytes = sum.bytes;
-        stats.latency = sum.latency;
-        each(arg, &stats);
+        stats.calls = sums[op].calls;
+        stats.errors = sums[op].errors;
+        stats.bytes = sums[op].bytes;
+        stats.latency = sums[op].latency;
+        error = each(arg, &stats);
     }
+    free(sums);
+    return error < 0 ? error : 0;
 }
 
 void opstats_total(unsigned op, uint64_t *calls, uint64_t *errors)

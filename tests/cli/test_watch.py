@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the command line shows of what goes on: stats, clients, events, top (in a terminal of 80 columns).  SLUICE_BUILD:
-the directory with sluiced and sluice.  Names of tests as arguments run only these."""
+"""What the command line shows of what goes on: stats, clients, events, top (in a terminal of 80 columns).
+SLUICE_BUILD is the directory with sluiced and sluice.  Names of tests as arguments run only these."""
 import json
 import os
 import re
