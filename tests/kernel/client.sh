@@ -216,4 +216,30 @@ dmesg | grep -q 'not responding' && fail "the client timed out"
 as 'rm /mnt/a/slow'
 umount $a; umount $b
 ok "64 slow READs stall no other volume ($took s)"
+
+# ---- space ----
+admin volume create $MODE.limited --size 20Mi --files 50 --allow 10.0.2.0/24:rw --squash none --owner 1000:1000 --mode 777
+mnt /$MODE.limited $b
+df_is() { # bytes there are, used and available; the same of files
+    as 'df -B1 --output=size,used,avail /mnt/b | tail -1; df --output=itotal,iused,iavail /mnt/b | tail -1' |
+        tr -s ' \n' ' ' | grep -q "^ *$1 *$" || fail "df is not $1: $(as 'df -B1 /mnt/b; df -i /mnt/b')"
+}
+full() { # with this error
+    as "$1" >/tmp/said 2>&1 && fail "$1: there was room"
+    grep -q "No space left" /tmp/said || fail "$1: $(cat /tmp/said)"
+}
+df_is "20971520 0 20971520 50 1 49"
+full 'dd if=/dev/zero of=/mnt/b/big bs=1M count=30 conv=fsync'
+df_is "20971520 20971520 0 50 2 48"
+as 'dd if=/dev/urandom of=/mnt/b/big bs=1M count=10 conv=notrunc,fsync 2>/dev/null' || fail "overwriting in a full volume"
+admin volume set $MODE.limited size=30Mi
+df_is "31457280 20971520 10485760 50 2 48"
+as 'dd if=/dev/zero of=/mnt/b/more bs=1M count=10 conv=fsync 2>/dev/null' || fail "after the size was raised"
+as 'rm /mnt/b/big /mnt/b/more' || fail "rm in a full volume"
+sleep 1
+df_is "31457280 0 31457280 50 1 49"
+full 'for i in $(seq 60); do : >/mnt/b/n$i || exit 1; done'
+[ "$(ls $b | wc -l)" = 49 ] || fail "$(ls $b | wc -l) files of 49"
+umount $b
+ok "limits of bytes and files, raised live, and df"
 echo "kernel-$MODE: $passed passed, 0 failed"
