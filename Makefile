@@ -73,7 +73,14 @@ install: all ## install under PREFIX (default /usr/local)
 	install -m755 $(BUILD)/sluiced $(DESTDIR)$(PREFIX)/sbin/
 	install -m755 $(BUILD)/sluice $(DESTDIR)$(PREFIX)/bin/
 	install -m644 README.md docs/*.md conf/sluice.conf conf/grafana-dashboard.json $(DESTDIR)$(PREFIX)/share/doc/sluice/
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|@sbindir@|$(PREFIX)/sbin|' conf/sluice.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/sluice.service
+	[ -e $(DESTDIR)/etc/sluice.conf ] || { install -d $(DESTDIR)/etc && \
+		sed 's|^#pool =.*|pool = /var/lib/sluice/pool|; s|^#socket =.*|socket = /run/sluice/control.sock|' conf/sluice.conf \
+		>$(DESTDIR)/etc/sluice.conf; }
 	install -m644 docs/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	install -d $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m644 docs/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
 	install -m644 conf/sluice.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 
 quickstart: ## build, start a server, import DATA=DIR, read it back over NFS, survive kill -9

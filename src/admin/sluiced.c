@@ -14,6 +14,7 @@
 #include "admin/metrics_http.h"
 #include "admin/options.h"
 #include "admin/pool_check.h"
+#include "sluice/base_notify.h"
 #include "sluice/base_worker.h"
 #include "sluice/nfs.h"
 #include "sluice/rpc.h"
@@ -168,6 +169,14 @@ static void start_metrics(const struct options *o)
                     "shall be none", why);
 }
 
+/* Whoever started the server goes by it; the server itself does not. */
+static void tell(const char *state)
+{
+    int error = notify(state);
+    if (error)
+        log_warning("sluiced", "NOTIFY_SOCKET cannot be told: %s", sl_strerror(error));
+}
+
 static int with_rpc(const struct options *o)
 {
     char why[256];
@@ -179,7 +188,9 @@ static int with_rpc(const struct options *o)
     }
     start_metrics(o);
     say_ready(o);
+    tell("READY=1\nSTATUS=serving");
     serve();
+    tell("STOPPING=1\nSTATUS=finishing what has been begun");
     metrics_http_stop();
     alarm(STOP_SECONDS);
     bool calls_ended = rpc_stop(RPC_STOP_MS);

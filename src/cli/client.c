@@ -7,7 +7,7 @@
 
 #include "cli/cli.h"
 
-#define DEFAULT_SOCKET "/var/lib/sluice/control.sock"
+#define DEFAULT_SOCKET "/run/sluice/control.sock"
 
 static int find_socket(const struct cli *cli, struct sockaddr_un *to)
 {

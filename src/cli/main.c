@@ -177,7 +177,7 @@ static void print_all(FILE *to)
     fputs("\nsluice help COMMAND shows more. Options of every command:\n", to);
     for (int i = OPTION_json; i <= OPTION_version; i++)
         print_option(to, i);
-    fputs("\nWithout --socket and --pool: SLUICE_SOCKET, SLUICE_POOL, /var/lib/sluice/control.sock.\n"
+    fputs("\nWithout --socket and --pool: SLUICE_SOCKET, SLUICE_POOL, /run/sluice/control.sock.\n"
           "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no server.\n", to);
 }
 
