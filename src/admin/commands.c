@@ -1,5 +1,6 @@
 #include "admin/commands.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,17 +76,62 @@ static bool lists(const char *words, const char *key)
     return false;
 }
 
-static json_t *run(const struct command *command, struct request *r)
+/* Arguments are texts, but for these; one of another type would be taken for one that is not there. */
+static const struct {
+    const char *keys, *what;
+    json_type type, other;
+} types[] = {
+    {" deleted now safety pause wait writable data list ", "true or false", JSON_TRUE, JSON_FALSE},
+    {" last ", "a whole number", JSON_INTEGER, JSON_INTEGER},
+    {" names set ", "a list", JSON_ARRAY, JSON_ARRAY},
+    {" ", "a text", JSON_STRING, JSON_STRING},
+};
+enum { TYPES = sizeof types / sizeof types[0] };
+
+/* Bytes of a name that is not UTF-8, none of them 0. */
+static bool is_hex(const char *text)
+{
+    size_t i = 0;
+    for (; isxdigit((unsigned char)text[i]) && isxdigit((unsigned char)text[i + 1]); i += 2)
+        if (text[i] == '0' && text[i + 1] == '0')
+            return false;
+    return text[i] == 0;
+}
+
+static json_t *check_value(const char *key, const json_t *value)
+{
+    size_t i = 0, length = strlen(key);
+    while (i + 1 < TYPES && !lists(types[i].keys, key))
+        i++;
+    if (json_typeof(value) != types[i].type && json_typeof(value) != types[i].other)
+        return request_error(-EINVAL, "%s: right would be %s", key, types[i].what);
+    if (length > 4 && strcmp(key + length - 4, "_hex") == 0 && !is_hex(json_string_value(value)))
+        return request_error(-EINVAL, "%s: right would be two hexadecimal digits for each byte, none 00", key);
+    return NULL;
+}
+
+static json_t *check_arguments(const struct command *command, const json_t *args)
 {
     const char *key;
-    json_t *value;
-    json_object_foreach (r->args, key, value) {
-        if (strcmp(key, "command") == 0 || (*key && !strchr(key, ' ') && lists(command->arguments, key)))
+    json_t *value, *answer = NULL;
+    json_object_foreach ((json_t *)args, key, value) {
+        if (strcmp(key, "command") == 0)
             continue;
-        return request_error(-EINVAL, "%s has no argument '%.80s'; its arguments are:%s", command->name,
-                             key, command->arguments);
+        if (!*key || strchr(key, ' ') || !lists(command->arguments, key))
+            return request_error(-EINVAL, "%s has no argument '%.80s'; its arguments are:%s", command->name, key,
+                                 command->arguments);
+        if ((answer = check_value(key, value)))
+            break;
     }
-    json_t *answer = command->run(r);
+    return answer;
+}
+
+static json_t *run(const struct command *command, struct request *r)
+{
+    json_t *answer = check_arguments(command, r->args);
+    if (answer)
+        return answer;
+    answer = command->run(r);
     if (!lists(only_look, command->name) && answer && !json_is_false(json_object_get(answer, "ok")))
         events_record(r->uid, command->name, r->args);
     return answer;

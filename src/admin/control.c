@@ -62,6 +62,29 @@ static void drop_line(struct connection *c, const char *newline)
     memmove(c->in, c->in + length, c->in_length);
 }
 
+/* What is nested deeper than any request is would be read, and freed, by a recursion that a coroutine's stack does not
+ * hold. */
+static json_t *parse_line(const char *line, size_t length, json_error_t *problem)
+{
+    enum { DEPTH_MOST = 16 };
+    unsigned depth = 0;
+    bool in_text = false;
+    for (size_t i = 0; i < length; i++) {
+        char c = line[i];
+        if (in_text && c == '\\')
+            i++;
+        else if (c == '"')
+            in_text = !in_text;
+        else if (!in_text && (c == ']' || c == '}'))
+            depth -= depth > 0;
+        else if (!in_text && (c == '[' || c == '{') && ++depth > DEPTH_MOST) {
+            snprintf(problem->text, sizeof problem->text, "it is nested too deep");
+            return NULL;
+        }
+    }
+    return json_loadb(line, length, JSON_REJECT_DUPLICATES, problem);
+}
+
 /* ---- commands' side ---- */
 
 bool request_gone(const struct request *r)
@@ -98,7 +121,8 @@ int request_next(struct request *r, json_t **out)
     while (!request_gone(r)) {
         char *newline = c->in_length ? memchr(c->in, '\n', c->in_length) : NULL;
         if (newline) {
-            *out = json_loadb(c->in, (size_t)(newline - c->in), JSON_REJECT_DUPLICATES, NULL);
+            json_error_t problem;
+            *out = parse_line(c->in, (size_t)(newline - c->in), &problem);
             drop_line(c, newline);
             if (json_is_object(*out))
                 return 0;
@@ -337,7 +361,7 @@ static void start_request(struct connection *c, json_t *args)
 static void take_line(struct connection *c, const char *newline)
 {
     json_error_t problem;
-    json_t *args = json_loadb(c->in, (size_t)(newline - c->in), JSON_REJECT_DUPLICATES, &problem);
+    json_t *args = parse_line(c->in, (size_t)(newline - c->in), &problem);
     drop_line(c, newline); /* before the request runs, which may take the lines behind it */
     if (json_is_object(args)) {
         start_request(c, args);

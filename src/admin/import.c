@@ -512,10 +512,17 @@ json_t *command_import(struct request *r)
 {
     struct volume_copy v;
     size_t length;
+    const char *name = request_text(r, "name");
+    if (name && strchr(name, '@'))
+        return request_error(-EROFS, "'%.140s' is a snapshot, and those stay as they are; import into its volume, or "
+                             "into a writable clone of it", name);
     json_t *answer = request_volume(r, "name", &v);
     if (answer)
         return answer;
     free(v.config.rules);
+    if (v.config.read_only)
+        return request_error(-EROFS, "the volume %s is read-only; sluice volume set %s writable=yes changes that",
+                             v.config.name, v.config.name);
     char *from = protocol_get_bytes(r->args, "from", &length);
     if (!from)
         return request_error(-EINVAL, "the request has no \"from\", the directory to import");

@@ -436,6 +436,9 @@ json_t *command_clone_create(struct request *r)
         return answer;
     snprintf(origin.config.name, sizeof origin.config.name, "%s", to);
     origin.config.policy[0] = 0;
+    origin.config.split = VOLUME_SPLIT_NONE;
+    origin.config.tier[0] = 0; /* its speed is its own */
+    origin.config.limits = (struct tier_limits){0};
     origin.config.min_bandwidth = 0; /* what was promised was promised once */
     origin.config.read_only = !json_is_true(json_object_get(r->args, "writable"));
     error = volume_clone(snapshot, &origin.config, &tree, why);

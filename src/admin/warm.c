@@ -252,20 +252,19 @@ static json_t *run_job(struct warm_job *job)
 
 json_t *command_warm(struct request *r)
 {
-    struct volume_copy v;
-    json_t *answer = request_volume(r, "name", &v);
+    uint32_t tree;
+    json_t *answer = request_tree(r, "name", &tree);
     if (answer)
         return answer;
-    free(v.config.rules);
     struct warm_job *job = calloc(1, sizeof *job);
     if (!job)
         return NULL;
     job->request = r;
     job->store = volume_store();
-    job->tree = v.tree;
+    job->tree = tree;
     job->list = json_is_true(json_object_get(r->args, "list"));
     job->what = job->list ? "list" : "";
-    memcpy(job->volume, v.config.name, sizeof job->volume);
+    snprintf(job->volume, sizeof job->volume, "%s", request_text(r, "name"));
     if (!job->store->ops->warm)
         answer = request_error(-ENOTSUP, "this pool has no cache to warm");
     else if (!enlist(job))

@@ -24,7 +24,7 @@ struct warm_job {
     struct request *request;
     struct store *store;
     uint32_t tree;
-    char volume[VOLUME_NAME_MAX + 1];
+    char volume[2 * VOLUME_NAME_MAX + 2]; /* or VOL@NAME */
     const char *what; /* the path, or "list" */
     struct warm_batch *batch;
     uint64_t cache_bytes, said_ns;

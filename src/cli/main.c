@@ -59,7 +59,8 @@ static const struct cli_command commands[] = {
              "ends only the watching. A clone needs no origin to live: this is for space that is to be counted apart."},
     {"clone create", "VOL@NAME NEW [--writable]", "Makes a volume out of a snapshot, in an instant", 2, 2, " writable ",
      .run = cli_clone_create,
-     .more = "It shares the snapshot's data, on disk and in RAM, and begins with the volume's rules, squash and size."},
+     .more = "It shares the snapshot's data, on disk and in RAM, and begins with the volume's rules, squash and size, "
+             "and without limits of speed."},
     {"policy create", "NAME --keep WHAT", "Makes a policy: which snapshots are taken by themselves and kept", 1, 1,
      " keep ", .run = cli_policy_create,
      .more = "The oldest of its kind goes first; snapshots made by hand are never deleted. What was missed while the "

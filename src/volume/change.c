@@ -100,9 +100,14 @@ static int by_volume(const void *a, const void *b)
 /* Each volume's share of the snapshots, which are sorted by volume. */
 static int give_snapshots(struct load *load, struct volume *v)
 {
-    uint32_t first = 0, end;
-    while (first < load->snapshot_count && load->snapshots[first]->volume != v->tree)
-        first++;
+    uint32_t first = 0, end = load->snapshot_count;
+    while (first < end) {
+        uint32_t middle = first + (end - first) / 2;
+        if (load->snapshots[middle]->volume < v->tree)
+            first = middle + 1;
+        else
+            end = middle;
+    }
     for (end = first; end < load->snapshot_count && load->snapshots[end]->volume == v->tree; end++)
         ;
     return snapshots_load(v->snapshots, load->snapshots + first, end - first);

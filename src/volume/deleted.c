@@ -139,8 +139,8 @@ static struct volume *first_due(int64_t now)
     return v;
 }
 
-/* The time by which they age: it begins with the clock's, never goes back, and runs no more than an hour between two
- * calls ahead of the other clock, which nobody sets. */
+/* The time by which they age: it begins with the clock's, goes back with it (what is deleted then must not look old),
+ * and runs no more than an hour between two calls ahead of the other clock, which nobody sets. */
 static int64_t aged(void)
 {
     enum { JUMP = 3600 };
@@ -152,6 +152,8 @@ static int64_t aged(void)
         now = wall;
     else if (passed > 0)
         now += passed > really + JUMP ? really : passed;
+    if (now > wall)
+        now = wall;
     last_wall = wall;
     last_steady = steady.tv_sec;
     return now;

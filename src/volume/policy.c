@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "sluice/base_date.h"
+#include "sluice/base_log.h"
 #include "volume/change.h"
 #include "volume/policy.h"
 
@@ -105,6 +106,8 @@ static int parse_extra(struct policy_keep *k, const char *text, char why[256])
 {
     if (strncmp(text, "prefix=", 7) == 0) {
         text += 7;
+        if (strcmp(text, "admin") == 0 || strcmp(text, "restore") == 0) /* what a schedule must not delete */
+            return wrong(why, text, "another prefix: that is what snapshots made by hand and by restores are told by");
         if (strlen(text) > POLICY_PREFIX_MAX || volume_name_check(text, why))
             return wrong(why, text, "a prefix of at most 31 of A-Z a-z 0-9 . _ -");
         snprintf(k->prefix, sizeof k->prefix, "%s", text);
@@ -369,6 +372,9 @@ static int load_one(void *arg, const char *key, const void *value, size_t length
     int error = 0;
     if (name && keep && policy_parse(name, keep, &policy, why) == 0)
         error = list_set(&policy);
+    else
+        log_error("volume", "the policy %s is not in effect: %s", name ? name : key,
+                  name && keep ? why : "its record is damaged");
     json_decref(record);
     return error;
 }

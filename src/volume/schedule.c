@@ -1,8 +1,8 @@
 /* Takes what a policy says at its times, and deletes what is too many.
  *
  * When a part of a policy was last served is kept in RAM and begins, at start, with the newest snapshot that it took:
- * what was missed meanwhile is due once, and taken once.  Without such a snapshot it begins when the volume got the
- * policy. */
+ * what was missed meanwhile is due once, and taken once.  Without such a snapshot, or where the volume got the policy
+ * later, it begins then. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +12,17 @@
 #include "volume/change.h"
 #include "volume/policy.h"
 
+enum { BUCKETS = 1024 };
+
 struct served { /* one part of one volume's policy */
     struct served *next;
-    uint32_t volume;
+    uint32_t volume, round; /* round: the last that met it */
     char prefix[POLICY_PREFIX_MAX + 1];
     int64_t last;
 };
 static int64_t (*the_clock)(void);
-static struct served *served;
+static struct served *served[BUCKETS]; /* by volume */
+static uint32_t rounds;
 static struct coro_mutex running; /* one round at a time */
 
 void volume_set_clock(int64_t (*clock)(void))
@@ -32,20 +35,32 @@ int64_t volume_now(void)
     return the_clock ? the_clock() : time(NULL);
 }
 
+/* Those that the last round did not meet: volumes that are gone, and parts of policies that are no longer theirs.
+ * Should one come back it begins anew. */
+static void forget(void)
+{
+    for (unsigned bucket = 0; bucket < BUCKETS; bucket++)
+        for (struct served **link = &served[bucket], *s; (s = *link);) {
+            if (s->round == rounds) {
+                link = &s->next;
+            } else {
+                *link = s->next;
+                free(s);
+            }
+        }
+}
+
 void schedule_stop(void)
 {
-    while (served) {
-        struct served *next = served->next;
-        free(served);
-        served = next;
-    }
+    rounds++;
+    forget();
 }
 
 /* ---- what it has taken ---- */
 
 struct taken {
     const char *by;
-    uint32_t count, oldest;
+    uint32_t count;
     int64_t newest; /* when; 0: none */
 };
 
@@ -54,8 +69,7 @@ static int count_taken(void *arg, const struct volume_snapshot *s)
     struct taken *t = arg;
     if (strcmp(s->by, t->by) != 0)
         return 0;
-    if (t->count++ == 0)
-        t->oldest = s->tree;
+    t->count++;
     t->newest = s->created;
     return 0;
 }
@@ -69,16 +83,17 @@ static struct taken taken_by(uint32_t volume, const char *prefix)
 
 static struct served *served_of(uint32_t volume, const struct policy_keep *k, int64_t since)
 {
-    for (struct served *s = served; s; s = s->next)
-        if (s->volume == volume && strcmp(s->prefix, k->prefix) == 0)
-            return s;
-    struct served *s = calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
-    int64_t newest = taken_by(volume, k->prefix).newest;
-    *s = (struct served){.next = served, .volume = volume, .last = newest ? newest : since};
-    snprintf(s->prefix, sizeof s->prefix, "%s", k->prefix);
-    served = s;
+    struct served **bucket = &served[volume % BUCKETS], *s = *bucket;
+    while (s && (s->volume != volume || strcmp(s->prefix, k->prefix) != 0))
+        s = s->next;
+    if (!s && (s = calloc(1, sizeof *s))) {
+        int64_t newest = taken_by(volume, k->prefix).newest;
+        *s = (struct served){.next = *bucket, .volume = volume, .last = newest > since ? newest : since};
+        snprintf(s->prefix, sizeof s->prefix, "%s", k->prefix);
+        *bucket = s;
+    }
+    if (s)
+        s->round = rounds;
     return s;
 }
 
@@ -104,13 +119,35 @@ static void take(const char *volume_name, uint32_t volume, const struct policy_k
         complain(volume_name, name, why);
 }
 
-/* By the order in which they were taken, whatever the clock said then.  What is locked stays, and counts. */
+struct too_many {
+    const char *by;
+    int64_t now;
+    uint32_t left, tree; /* left: how many more may be looked at; tree 0: none can go */
+};
+
+static int find_unlocked(void *arg, const struct volume_snapshot *s)
+{
+    struct too_many *m = arg;
+    if (strcmp(s->by, m->by) != 0)
+        return 0;
+    if (m->left-- == 0)
+        return -ENOENT;
+    m->tree = s->locked_until > m->now ? 0 : s->tree;
+    return m->tree ? -EEXIST : 0;
+}
+
+/* The oldest go first, by the order in which they were taken, whatever the clock said then.  The newest `keep` stay;
+ * an older one that is locked stays as well, and holds up no other. */
 static void prune(const char *volume_name, uint32_t volume, const struct policy_keep *k)
 {
-    struct taken t;
     char why[256];
-    while ((t = taken_by(volume, k->prefix)).count > k->keep) {
-        int error = volume_snapshot_delete(t.oldest, why);
+    for (;;) {
+        uint32_t count = taken_by(volume, k->prefix).count;
+        struct too_many m = {.by = k->prefix, .now = volume_now(), .left = count > k->keep ? count - k->keep : 0};
+        if (!m.left)
+            break;
+        volume_each_snapshot(volume, 0, find_unlocked, &m);
+        int error = m.tree ? volume_snapshot_delete(m.tree, why) : -EBUSY;
         if (error) {
             if (error != -EBUSY)
                 complain(volume_name, k->prefix, why);
@@ -165,33 +202,13 @@ static int note(void *arg, const struct volume_info *info)
     return 0;
 }
 
-/* Volumes that are gone, and parts of policies that are no longer theirs: should one come back it begins anew. */
-static void forget(const struct todo *todo)
-{
-    for (struct served **link = &served, *s; (s = *link);) {
-        bool wanted = false;
-        for (size_t i = 0; i < todo->count && !wanted; i++) {
-            struct volume_policy policy;
-            if (todo->at[i].volume != s->volume || policy_get(todo->at[i].policy, &policy))
-                continue;
-            for (unsigned k = 0; k < policy.count; k++)
-                wanted = wanted || strcmp(policy.keeps[k].prefix, s->prefix) == 0;
-        }
-        if (wanted) {
-            link = &s->next;
-        } else {
-            *link = s->next;
-            free(s);
-        }
-    }
-}
-
 void volume_schedule(void)
 {
     int64_t now = volume_now();
     struct todo todo = {0};
     struct volume_policy policy;
     coro_mutex_lock(&running);
+    rounds++;
     if (volume_each(note, &todo) == 0) {
         for (size_t i = 0; i < todo.count; i++) {
             if (policy_get(todo.at[i].policy, &policy))
@@ -199,7 +216,7 @@ void volume_schedule(void)
             for (unsigned k = 0; k < policy.count; k++)
                 serve_part(todo.at[i].name, todo.at[i].volume, &policy.keeps[k], todo.at[i].since, now);
         }
-        forget(&todo);
+        forget();
     }
     free(todo.at);
     coro_mutex_unlock(&running);

@@ -36,12 +36,25 @@ bool volume_split_progress(uint32_t tree, uint64_t *bytes, uint64_t *total)
     return atomic_load(&job.tree) == tree;
 }
 
+/* May the state become this one? */
+static int may_become(const struct volume *v, enum volume_split state, char why[256])
+{
+    enum volume_split now = v->config.split;
+    if (!v->origin)
+        snprintf(why, 256, "it is no clone, so it shares nothing that could be split off");
+    else if (state == VOLUME_SPLIT_PAUSED && now != VOLUME_SPLIT_WANTED)
+        snprintf(why, 256, now == VOLUME_SPLIT_NONE ? "it is not being split" : "it is paused already");
+    else
+        return 0;
+    return -EINVAL;
+}
+
 static int set_state(uint32_t tree, enum volume_split state, char why[256])
 {
     coro_mutex_lock(&volume_changes);
     struct volume *old = table_by_tree(table_current(), tree);
     struct volume *v = NULL;
-    int error = old ? 0 : change_gone(why);
+    int error = old ? may_become(old, state, why) : change_gone(why);
     if (!error) {
         struct volume_config config = old->config;
         config.split = state;
@@ -56,20 +69,6 @@ static int set_state(uint32_t tree, enum volume_split state, char why[256])
 
 int volume_split(uint32_t tree, bool pause, char why[256])
 {
-    bool is_clone = false;
-    enum volume_split state = volume_split_state(tree);
-    rcu_read_lock();
-    struct volume *v = table_by_tree(table_current(), tree);
-    is_clone = v && v->origin;
-    rcu_read_unlock();
-    if (!is_clone) {
-        snprintf(why, 256, "it is no clone, so it shares nothing that could be split off");
-        return -EINVAL;
-    }
-    if (pause && state != VOLUME_SPLIT_WANTED) {
-        snprintf(why, 256, state == VOLUME_SPLIT_NONE ? "it is not being split" : "it is paused already");
-        return -EINVAL;
-    }
     return set_state(tree, pause ? VOLUME_SPLIT_PAUSED : VOLUME_SPLIT_WANTED, why);
 }
 
@@ -81,7 +80,8 @@ static int find_wanted(void *arg, const struct volume_info *info)
     return -EEXIST;
 }
 
-static void run(uint32_t tree)
+/* False: it is still wanted, and the next round tries again. */
+static bool run(uint32_t tree)
 {
     struct store *store = volume_the_store;
     struct store_usage usage = {0};
@@ -92,20 +92,22 @@ static void run(uint32_t tree)
     atomic_store(&job.tree, tree);
     int error = store->ops->split(store, tree, keeps_going, NULL);
     atomic_store(&job.tree, 0);
+    if (error == SL_EFROZEN)
+        return false; /* it says so itself, and takes changes again by itself */
     if (!error)
         error = set_state(tree, VOLUME_SPLIT_NONE, why);
     if (!error || error == -ECANCELED || error == -ESTALE)
-        return;
+        return true;
     log_warning("volume", "splitting volume number %u is paused: %s", tree, *why ? why : sl_strerror(error));
-    set_state(tree, VOLUME_SPLIT_PAUSED, why);
+    return set_state(tree, VOLUME_SPLIT_PAUSED, why) == 0;
 }
 
 void volume_split_some(void)
 {
     uint32_t tree = 0;
     coro_mutex_lock(&running);
-    while (!atomic_load(&job.stop) && volume_each(find_wanted, &tree) == -EEXIST)
-        run(tree);
+    while (!atomic_load(&job.stop) && volume_each(find_wanted, &tree) == -EEXIST && run(tree))
+        ;
     coro_mutex_unlock(&running);
 }
 

@@ -106,6 +106,7 @@ struct call {
     struct volume_policy policy;
     uint32_t tree, made;
     const char *name, *by;
+    int64_t lock;
     char why[256];
 };
 
@@ -129,6 +130,50 @@ static int do_create(struct call *c)
 static int do_snapshot(struct call *c)
 {
     return volume_snapshot_create(&c->tree, 1, c->name, c->by, 0, &c->made, c->why);
+}
+
+static int do_lock(struct call *c)
+{
+    return volume_snapshot_lock(c->made, c->lock, c->why);
+}
+
+static int no_policy(void *arg, struct volume_config *config, char why[256])
+{
+    *config->policy = 0;
+    return 0;
+}
+
+static int policy_again(void *arg, struct volume_config *config, char why[256])
+{
+    strcpy(config->policy, "comes");
+    config->policy_since = fake_time;
+    return 0;
+}
+
+static int do_no_policy(struct call *c)
+{
+    return volume_change(c->tree, no_policy, NULL, c->why);
+}
+
+static int do_policy_again(struct call *c)
+{
+    return volume_change(c->tree, policy_again, NULL, c->why);
+}
+
+static int do_delete(struct call *c)
+{
+    return volume_delete(c->tree, false, c->why);
+}
+
+static int do_purge(struct call *c)
+{
+    return volume_purge();
+}
+
+static int count_deleted(void *arg, const struct volume_info *info, int64_t deleted)
+{
+    ++*(unsigned *)arg;
+    return 0;
 }
 
 static int do_policy(struct call *c)
@@ -251,6 +296,59 @@ static void locked_ones_stay_until_their_time(void **state)
                                      "hourly.2026-12-01_1505Z ");
 }
 
+/* Locked by hand: those that are too many go all the same, around it. */
+static void one_that_is_locked_holds_up_no_other(void **state)
+{
+    fake_time = at("2026-12-01 10:00");
+    put_policy("around", "hourly=2");
+    uint32_t v = volume("around", "around");
+    pass(2 * HOUR, 20);
+    struct call c = {.lock = fake_time + 365 * DAY};
+    assert_int_equal(volume_snapshot_by_name(v, "hourly.2026-12-01_1005Z", 23, &c.made), 0);
+    assert_int_equal(run(do_lock, &c), 0);
+    pass(6 * HOUR, 20);
+    assert_string_equal(names_of(v), "hourly.2026-12-01_1005Z hourly.2026-12-01_1605Z hourly.2026-12-01_1705Z ");
+}
+
+static void those_made_by_hand_have_no_prefix_of_a_policy(void **state)
+{
+    struct volume_policy policy;
+    char why[256];
+    assert_int_equal(policy_parse("mine", "hourly=1/prefix=admin", &policy, why), -EINVAL);
+    assert_int_equal(policy_parse("mine", "hourly=1/prefix=restore", &policy, why), -EINVAL);
+}
+
+/* A policy's part that comes back begins anew, and what is served is forgotten with its volume. */
+static void a_part_that_comes_back_begins_anew(void **state)
+{
+    fake_time = at("2026-12-01 10:00");
+    put_policy("comes", "hourly=5");
+    uint32_t v = volume("comes", "comes");
+    pass(HOUR, 20);
+    struct call c = {.tree = v};
+    run(do_no_policy, &c);
+    pass(3 * HOUR, 20);
+    assert_string_equal(names_of(v), "hourly.2026-12-01_1005Z ");
+    run(do_policy_again, &c);
+    pass(HOUR, 20);
+    assert_string_equal(names_of(v), "hourly.2026-12-01_1005Z hourly.2026-12-01_1405Z ");
+}
+
+/* The clock was a year ahead when the server started: what is deleted after it was set right is kept for its day. */
+static void what_is_deleted_after_the_clock_went_back_is_kept(void **state)
+{
+    struct call c = {0};
+    fake_time = at("2027-12-01 10:00");
+    run(do_purge, &c);
+    fake_time = at("2026-12-01 10:00");
+    c.tree = volume("back", "");
+    assert_int_equal(run(do_delete, &c), 0);
+    run(do_purge, &c);
+    unsigned kept = 0;
+    volume_each_deleted(count_deleted, &kept);
+    assert_int_equal(kept, 1);
+}
+
 static void policies_are_kept_and_not_deleted_while_used(void **state)
 {
     struct volume_policy policy;
@@ -290,6 +388,10 @@ int main(void)
         cmocka_unit_test(what_was_missed_is_taken_once),
         cmocka_unit_test(a_clock_that_jumps_does_no_harm),
         cmocka_unit_test(locked_ones_stay_until_their_time),
+        cmocka_unit_test(one_that_is_locked_holds_up_no_other),
+        cmocka_unit_test(those_made_by_hand_have_no_prefix_of_a_policy),
+        cmocka_unit_test(a_part_that_comes_back_begins_anew),
+        cmocka_unit_test(what_is_deleted_after_the_clock_went_back_is_kept),
         cmocka_unit_test(policies_are_kept_and_not_deleted_while_used),
     };
     rcu_register_thread();
