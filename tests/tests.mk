@@ -41,7 +41,7 @@ check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with AS
 	@$(MAKE) --no-print-directory SAN=address all
 	@tests/run SLUICE_BUILD=build-address BUILD=build-address LIBNFS_OPS=$(abspath $(LIBNFS_OPS)) PYTHONDONTWRITEBYTECODE=1 \
 		tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
-		tests/nfs/test_libnfs.py tests/nfs/test_readahead.py tests/nfs/test_snapshots.py \
+		tests/nfs/test_libnfs.py tests/nfs/test_readahead.py tests/nfs/test_snapshots.py tests/nfs/test_watch.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)' \
 		'tests/nfs/test_random_versions.py --operations 1500 --seed $(SEED)'
