@@ -2,8 +2,8 @@
  * (nfs/v4) decodes and encodes; what a request means for the state is decided here.
  *
  * Workers.  Functions marked "coroutine" may wait; the others never do, and those on the way of a READ or GETATTR
- * (state_sequence, state_io) take no shared lock and no memory from the heap.  All return an nfs4_status; out-parameters
- * are filled with NFS4_OK alone unless it says otherwise. */
+ * (state_sequence, state_io) take no shared lock and no memory from the heap.  All return an nfs4_status;
+ * out-parameters are filled with NFS4_OK alone unless it says otherwise. */
 #ifndef SLUICE_NFS_STATE_STATE_H
 #define SLUICE_NFS_STATE_STATE_H
 
@@ -99,15 +99,17 @@ struct state_sequence {
     uint8_t sessionid[NFS4_SESSIONID_SIZE];
     uint32_t sequence, slot, highest;
     bool cache_this;
+    uint32_t op_count;
+    struct state_bytes request; /* COMPOUND4args */
     /* reply: */
     uint32_t highest_slot, target_highest, status_flags;
     struct state_channel fore; /* the session's limits */
-    struct state_bytes kept;   /* not NULL: the request was made before, this is its COMPOUND4res; valid until state_end() */
+    struct state_bytes kept;   /* not NULL: the reply (COMPOUND4res) of a request made before; until state_end() */
 };
 /* 18.46: BADSESSION, BADSLOT, SEQ_MISORDERED, RETRY_UNCACHED_REP, SEQ_FALSE_RETRY, DELAY (the slot is still busy with
- * the same request), CONN_NOT_BOUND_TO_SESSION, DEADSESSION.  `request` is the whole COMPOUND4args.  With NFS4_OK the
- * slot is the caller's until state_end().  Renews the lease. */
-enum nfs4_status state_sequence(struct state_caller *caller, struct state_sequence *sequence, struct state_bytes request);
+ * the same request), CONN_NOT_BOUND_TO_SESSION, DEADSESSION, TOO_MANY_OPS, REQ_TOO_BIG.  With NFS4_OK the slot is the
+ * caller's until state_end().  Renews the lease. */
+enum nfs4_status state_sequence(struct state_caller *caller, struct state_sequence *sequence);
 /* The COMPOUND is over: gives the slot back with its reply (COMPOUND4res; NULL: none that could be kept) and lets go of
  * all that the caller holds.  To be called once for each COMPOUND, SEQUENCE or not. */
 void state_end(struct state_caller *caller, const uint8_t *reply, uint32_t length);
@@ -129,20 +131,20 @@ enum nfs4_status state_renew(struct state_caller *caller, uint64_t clientid); /*
 enum nfs4_status state_release_lockowner(struct state_caller *caller, uint64_t clientid, struct state_bytes owner);
 
 /* ---- seqids of minor version 0 (RFC 7530, 9.1.7) ----
- * OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK, LOCKU begin with one of the first two and end with state_seqid_end();
- * with minor version 1 all three do nothing.  *kept is set when the request was made before: its result, from the
- * operation's status on, and for OPEN the object, valid until state_seqid_end().  The owner is the caller's in between.
- * Coroutine (a request of the same owner may be in progress). */
+ * OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK, LOCKU begin with one of the first two and end with
+ * state_seqid_end(); with minor version 1 all three do nothing.  *kept is set when the request was made before: its
+ * result, from the operation's status on, and for OPEN the object, valid until state_seqid_end().  The owner is the
+ * caller's in between.  Coroutine (a request of the same owner may be in progress). */
 struct state_kept {
     struct state_bytes result; /* NULL: the request is new */
     struct store_object object;
 };
 enum nfs4_status state_seqid_by_owner(struct state_caller *caller, uint64_t clientid, struct state_bytes open_owner,
                                       uint32_t seqid, struct state_owner **owner, struct state_kept *kept);
-enum nfs4_status state_seqid_by_stateid(struct state_caller *caller, const struct nfs4_stateid *stateid, uint32_t seqid,
-                                        struct state_owner **owner, struct state_kept *kept);
-/* `result` from the status on; `object` NULL unless OPEN.  Statuses that do not count (BAD_SEQID, STALE_CLIENTID and the
- * others of 9.1.7) leave the seqid as it was. */
+enum nfs4_status state_seqid_by_stateid(struct state_caller *caller, const struct nfs4_stateid *stateid,
+                                        uint32_t seqid, struct state_owner **owner, struct state_kept *kept);
+/* `result` from the status on; NULL: it is kept already.  `object` NULL unless OPEN.  Statuses that do not count
+ * (BAD_SEQID, STALE_CLIENTID and the others of 9.1.7) leave the seqid as it was. */
 void state_seqid_end(struct state_owner *owner, enum nfs4_status status, struct state_bytes result,
                      const struct store_object *object);
 
@@ -170,8 +172,8 @@ struct state_open {
 /* May this client open by this claim now?  GRACE, NO_GRACE, RECLAIM_BAD, STALE_CLIENTID, EXPIRED.  Before the file is
  * looked for or made. */
 enum nfs4_status state_may_open(struct state_caller *caller, const struct state_open *open);
-/* The open itself: SHARE_DENIED, DELAY (a delegation is being recalled), RESOURCE.  An open of the same owner and file is
- * widened, and its seqid goes up.  Coroutine. */
+/* The open itself: SHARE_DENIED, DELAY (a delegation is being recalled), RESOURCE.  An open of the same owner and file
+ * is widened, and its seqid goes up.  Coroutine. */
 enum nfs4_status state_open(struct state_caller *caller, struct state_open *open);
 /* In the following `stateid` comes in as the client said and goes out as it is afterwards. */
 enum nfs4_status state_open_confirm(struct state_caller *caller, const struct store_object *object,

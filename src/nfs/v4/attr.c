@@ -9,7 +9,6 @@
 #define BIT(name) (UINT32_C(1) << FATTR4_##name % 32)
 
 static const uint32_t nanoseconds_end = 1000000000;
-enum { LEASE_SECONDS = 90 };
 enum { CHANGE_MONOTONIC = 0 /* NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR */ };
 
 enum {
@@ -24,9 +23,9 @@ enum {
              BIT(TIME_MODIFY_SET) | BIT(MOUNTED_ON_FILEID),
     SET_ONLY_1 = BIT(TIME_ACCESS_SET) | BIT(TIME_MODIFY_SET),
     SET_ONLY_2 = BIT(MODE_UMASK),
-    /* What an exclusive OPEN may set: all but the times, which hold its verifier (RFC 8881, 18.16.3). */
+    /* What an exclusive OPEN may set (RFC 8881, 18.16.3): all that can be set, its verifier has a place of its own. */
     EXCLUSIVE_0 = BIT(SIZE),
-    EXCLUSIVE_1 = BIT(MODE) | BIT(OWNER) | BIT(OWNER_GROUP),
+    EXCLUSIVE_1 = BIT(MODE) | BIT(OWNER) | BIT(OWNER_GROUP) | SET_ONLY_1,
 };
 
 static const struct nfs4_bitmap supported[] = {
@@ -157,7 +156,7 @@ static void put_fs_value(struct xdr_out *x, unsigned bit, const struct nfs4_comp
     case FATTR4_NO_TRUNC: xdr_put_bool(x, true); break;
     case FATTR4_NAMED_ATTR:
     case FATTR4_CASE_INSENSITIVE: xdr_put_bool(x, false); break;
-    case FATTR4_LEASE_TIME: xdr_put_u32(x, LEASE_SECONDS); break;
+    case FATTR4_LEASE_TIME: xdr_put_u32(x, state_lease_seconds()); break;
     case FATTR4_FILES_AVAIL:
     case FATTR4_FILES_FREE: xdr_put_u64(x, usage->files_free); break;
     case FATTR4_FILES_TOTAL: xdr_put_u64(x, usage->files_total); break;

@@ -35,21 +35,10 @@ void nfs4_set_stateid(struct nfs4_compound *c, const struct nfs4_stateid *statei
     c->has_stateid = true;
 }
 
-static bool is_special(const struct nfs4_stateid *stateid)
-{
-    uint8_t first = stateid->other[0];
-    for (unsigned i = 0; i < sizeof stateid->other; i++)
-        if (stateid->other[i] != first)
-            return false;
-    return (first == 0 && stateid->seqid == 0) || (first == 0xff && stateid->seqid == UINT32_MAX);
-}
-
 enum nfs4_status nfs4_check_stateid(struct nfs4_compound *c, struct nfs4_stateid stateid, uint32_t access)
 {
     enum nfs4_status status = nfs4_resolve(c, &stateid);
-    if (status == NFS4_OK && !is_special(&stateid))
-        status = NFS4ERR_BAD_STATEID;
-    return status;
+    return status == NFS4_OK ? state_io(&c->caller, &c->fh.object, &stateid, access) : status;
 }
 
 enum nfs4_status nfs4_not_a_file(const struct nfs4_compound *c, int error, uint32_t type)

@@ -19,6 +19,7 @@ enum { /* what an operation needs, and what it does */
        FH = 1,     /* a current file handle */
        SAVED = 2,  /* a saved one */
        WAITS = 4,  /* runs in a coroutine only */
+       ALONE = 8,  /* may be the only operation, without a session */
 };
 
 static const struct operation {
@@ -29,24 +30,24 @@ static const struct operation {
     nfs4_op_fn *run; /* NULL: NFS4ERR_NOTSUPP */
 } operations[OP4_COUNT] = {
     [OP4_ACCESS] = {"ACCESS", 0, 2, FH, 8, nfs4_access},
-    [OP4_CLOSE] = {"CLOSE", 0, 2, FH | WAITS, 16, NULL},
+    [OP4_CLOSE] = {"CLOSE", 0, 2, FH | WAITS, 16, nfs4_close},
     [OP4_COMMIT] = {"COMMIT", 0, 2, FH, 8, nfs4_commit},
     [OP4_CREATE] = {"CREATE", 0, 2, FH | WAITS, 36, nfs4_create},
-    [OP4_DELEGPURGE] = {"DELEGPURGE", 0, 2, 0, 0, NULL},
-    [OP4_DELEGRETURN] = {"DELEGRETURN", 0, 2, FH | WAITS, 0, NULL},
+    [OP4_DELEGPURGE] = {"DELEGPURGE", 0, 2, 0, 0, nfs4_delegpurge},
+    [OP4_DELEGRETURN] = {"DELEGRETURN", 0, 2, FH | WAITS, 0, nfs4_delegreturn},
     [OP4_GETATTR] = {"GETATTR", 0, 2, FH, 16, nfs4_getattr},
     [OP4_GETFH] = {"GETFH", 0, 2, FH, 4 + NFS_HANDLE_SIZE, nfs4_getfh},
     [OP4_LINK] = {"LINK", 0, 2, FH | SAVED | WAITS, 20, nfs4_link},
-    [OP4_LOCK] = {"LOCK", 0, 2, FH | WAITS, 64, NULL},
-    [OP4_LOCKT] = {"LOCKT", 0, 2, FH | WAITS, 64, NULL},
-    [OP4_LOCKU] = {"LOCKU", 0, 2, FH | WAITS, 16, NULL},
+    [OP4_LOCK] = {"LOCK", 0, 2, FH | WAITS, 64, nfs4_lock},
+    [OP4_LOCKT] = {"LOCKT", 0, 2, FH | WAITS, 64, nfs4_lockt},
+    [OP4_LOCKU] = {"LOCKU", 0, 2, FH | WAITS, 16, nfs4_locku},
     [OP4_LOOKUP] = {"LOOKUP", 0, 2, FH, 0, nfs4_lookup},
     [OP4_LOOKUPP] = {"LOOKUPP", 0, 2, FH, 0, nfs4_lookupp},
     [OP4_NVERIFY] = {"NVERIFY", 0, 2, FH, 0, nfs4_nverify},
-    [OP4_OPEN] = {"OPEN", 0, 2, FH | WAITS, 128, NULL},
+    [OP4_OPEN] = {"OPEN", 0, 2, FH | WAITS, 128, nfs4_open},
     [OP4_OPENATTR] = {"OPENATTR", 0, 2, FH, 0, NULL},
-    [OP4_OPEN_CONFIRM] = {"OPEN_CONFIRM", 0, 0, FH | WAITS, 16, NULL},
-    [OP4_OPEN_DOWNGRADE] = {"OPEN_DOWNGRADE", 0, 2, FH | WAITS, 16, NULL},
+    [OP4_OPEN_CONFIRM] = {"OPEN_CONFIRM", 0, 0, FH | WAITS, 16, nfs4_open_confirm},
+    [OP4_OPEN_DOWNGRADE] = {"OPEN_DOWNGRADE", 0, 2, FH | WAITS, 16, nfs4_open_downgrade},
     [OP4_PUTFH] = {"PUTFH", 0, 2, 0, 0, nfs4_putfh},
     [OP4_PUTPUBFH] = {"PUTPUBFH", 0, 2, 0, 0, nfs4_putrootfh},
     [OP4_PUTROOTFH] = {"PUTROOTFH", 0, 2, 0, 0, nfs4_putrootfh},
@@ -55,22 +56,22 @@ static const struct operation {
     [OP4_READLINK] = {"READLINK", 0, 2, FH, 4, nfs4_readlink},
     [OP4_REMOVE] = {"REMOVE", 0, 2, FH | WAITS, 20, nfs4_remove},
     [OP4_RENAME] = {"RENAME", 0, 2, FH | SAVED | WAITS, 40, nfs4_rename},
-    [OP4_RENEW] = {"RENEW", 0, 0, 0, 0, NULL},
+    [OP4_RENEW] = {"RENEW", 0, 0, 0, 0, nfs4_renew},
     [OP4_RESTOREFH] = {"RESTOREFH", 0, 2, 0, 0, nfs4_restorefh},
     [OP4_SAVEFH] = {"SAVEFH", 0, 2, FH, 0, nfs4_savefh},
     [OP4_SECINFO] = {"SECINFO", 0, 2, FH, 16, nfs4_secinfo},
     [OP4_SETATTR] = {"SETATTR", 0, 2, FH | WAITS, 16, nfs4_setattr},
-    [OP4_SETCLIENTID] = {"SETCLIENTID", 0, 0, WAITS, 64, NULL},
-    [OP4_SETCLIENTID_CONFIRM] = {"SETCLIENTID_CONFIRM", 0, 0, WAITS, 0, NULL},
+    [OP4_SETCLIENTID] = {"SETCLIENTID", 0, 0, WAITS, 64, nfs4_setclientid},
+    [OP4_SETCLIENTID_CONFIRM] = {"SETCLIENTID_CONFIRM", 0, 0, WAITS, 0, nfs4_setclientid_confirm},
     [OP4_VERIFY] = {"VERIFY", 0, 2, FH, 0, nfs4_verify},
     [OP4_WRITE] = {"WRITE", 0, 2, FH | WAITS, 16, nfs4_write},
-    [OP4_RELEASE_LOCKOWNER] = {"RELEASE_LOCKOWNER", 0, 0, 0, 0, NULL},
-    [OP4_BACKCHANNEL_CTL] = {"BACKCHANNEL_CTL", 1, 2, 0, 0, NULL},
-    [OP4_BIND_CONN_TO_SESSION] = {"BIND_CONN_TO_SESSION", 1, 2, 0, 24, NULL},
-    [OP4_EXCHANGE_ID] = {"EXCHANGE_ID", 1, 2, WAITS, 512, NULL},
-    [OP4_CREATE_SESSION] = {"CREATE_SESSION", 1, 2, WAITS, 96, NULL},
-    [OP4_DESTROY_SESSION] = {"DESTROY_SESSION", 1, 2, 0, 0, NULL},
-    [OP4_FREE_STATEID] = {"FREE_STATEID", 1, 2, WAITS, 0, NULL},
+    [OP4_RELEASE_LOCKOWNER] = {"RELEASE_LOCKOWNER", 0, 0, 0, 0, nfs4_release_lockowner},
+    [OP4_BACKCHANNEL_CTL] = {"BACKCHANNEL_CTL", 1, 2, 0, 0, nfs4_backchannel_ctl},
+    [OP4_BIND_CONN_TO_SESSION] = {"BIND_CONN_TO_SESSION", 1, 2, ALONE, 24, nfs4_bind_conn_to_session},
+    [OP4_EXCHANGE_ID] = {"EXCHANGE_ID", 1, 2, ALONE | WAITS, 512, nfs4_exchange_id},
+    [OP4_CREATE_SESSION] = {"CREATE_SESSION", 1, 2, ALONE | WAITS, 96, nfs4_create_session},
+    [OP4_DESTROY_SESSION] = {"DESTROY_SESSION", 1, 2, ALONE, 0, nfs4_destroy_session},
+    [OP4_FREE_STATEID] = {"FREE_STATEID", 1, 2, WAITS, 0, nfs4_free_stateid},
     [OP4_GET_DIR_DELEGATION] = {"GET_DIR_DELEGATION", 1, 2, FH, 0, NULL},
     [OP4_GETDEVICEINFO] = {"GETDEVICEINFO", 1, 2, 0, 0, NULL},
     [OP4_GETDEVICELIST] = {"GETDEVICELIST", 1, 2, 0, 0, NULL},
@@ -78,12 +79,12 @@ static const struct operation {
     [OP4_LAYOUTGET] = {"LAYOUTGET", 1, 2, FH, 0, NULL},
     [OP4_LAYOUTRETURN] = {"LAYOUTRETURN", 1, 2, 0, 0, NULL},
     [OP4_SECINFO_NO_NAME] = {"SECINFO_NO_NAME", 1, 2, FH, 16, nfs4_secinfo_no_name},
-    [OP4_SEQUENCE] = {"SEQUENCE", 1, 2, 0, 36, NULL},
+    [OP4_SEQUENCE] = {"SEQUENCE", 1, 2, 0, 36, nfs4_sequence},
     [OP4_SET_SSV] = {"SET_SSV", 1, 2, 0, 0, NULL},
-    [OP4_TEST_STATEID] = {"TEST_STATEID", 1, 2, 0, 4, NULL},
+    [OP4_TEST_STATEID] = {"TEST_STATEID", 1, 2, 0, 4, nfs4_test_stateid},
     [OP4_WANT_DELEGATION] = {"WANT_DELEGATION", 1, 2, FH, 0, NULL},
-    [OP4_DESTROY_CLIENTID] = {"DESTROY_CLIENTID", 1, 2, WAITS, 0, NULL},
-    [OP4_RECLAIM_COMPLETE] = {"RECLAIM_COMPLETE", 1, 2, WAITS, 0, NULL},
+    [OP4_DESTROY_CLIENTID] = {"DESTROY_CLIENTID", 1, 2, ALONE | WAITS, 0, nfs4_destroy_clientid},
+    [OP4_RECLAIM_COMPLETE] = {"RECLAIM_COMPLETE", 1, 2, WAITS, 0, nfs4_reclaim_complete},
     [OP4_ALLOCATE] = {"ALLOCATE", 2, 2, FH | WAITS, 0, NULL},
     [OP4_COPY] = {"COPY", 2, 2, FH | SAVED | WAITS, 48, NULL},
     [OP4_COPY_NOTIFY] = {"COPY_NOTIFY", 2, 2, FH, 0, NULL},
@@ -161,10 +162,34 @@ enum nfs4_status nfs4_room(struct nfs4_compound *c, uint32_t bytes)
     return status;
 }
 
+enum nfs4_status nfs4_replay(struct nfs4_compound *c, struct state_bytes reply)
+{
+    struct xdr_out *out = nfs4_out(c);
+    if (rpc_reply_room(c->call, reply.length))
+        return NFS4ERR_DELAY;
+    out->at = out->start;
+    memcpy(out->at, reply.bytes, reply.length);
+    out->at += reply.length;
+    return NFS4_REPLAYED;
+}
+
 /* ---- one operation ---- */
+
+/* Minor version 1 and later: what comes first (RFC 8881, 2.10.2.1 and 18.46.3). */
+static enum nfs4_status in_session(const struct nfs4_compound *c, const struct operation *operation)
+{
+    if (!c->minor || c->caller.session || c->op == OP4_SEQUENCE)
+        return NFS4_OK;
+    if (!(operation->needs & ALONE))
+        return NFS4ERR_OP_NOT_IN_SESSION;
+    return c->op_count == 1 ? NFS4_OK : NFS4ERR_NOT_ONLY_OP;
+}
 
 static enum nfs4_status may_run(const struct nfs4_compound *c, const struct operation *operation)
 {
+    enum nfs4_status status = in_session(c, operation);
+    if (status != NFS4_OK)
+        return status;
     if (!operation->run)
         return NFS4ERR_NOTSUPP;
     if (c->call->delayed && c->op != OP4_SEQUENCE)
@@ -212,12 +237,12 @@ static void put_at(struct nfs4_compound *c, uint32_t at, uint32_t value)
 }
 
 /* Runs the next one.  NFS4_WAIT: nothing has happened. */
-static enum nfs4_status step(struct nfs4_compound *c, const uint8_t *args)
+static enum nfs4_status step(struct nfs4_compound *c)
 {
     struct xdr_in *in = nfs4_in(c);
     struct xdr_out *out = nfs4_out(c);
     size_t before = xdr_used(out);
-    c->op_at = (uint32_t)(in->at - args);
+    c->op_at = (uint32_t)(in->at - c->args);
     c->keep_result = false;
     c->data_bytes = 0;
     if (!grow(c, OP_RESULT))
@@ -234,6 +259,8 @@ static enum nfs4_status step(struct nfs4_compound *c, const uint8_t *args)
         status = operation->last < c->minor ? NFS4ERR_NOTSUPP : run(c, operation);
     if (status == NFS4_WAIT && c->call->resumed)
         status = NFS4ERR_DELAY; /* there was no coroutine for it */
+    if (status == NFS4_REPLAYED)
+        return status;
     if (status == NFS4_WAIT) {
         out->at = out->start + before;
         return NFS4_WAIT;
@@ -264,6 +291,7 @@ static bool begin(struct nfs4_compound *c, struct rpc_call *call, enum nfs4_stat
         return false;
     memset(c, 0, sizeof *c);
     c->call = call;
+    c->caller = (struct state_caller){.call = call, .minor = minor};
     c->minor = minor;
     c->op_count = count;
     c->reply_most = REPLY_MOST;
@@ -286,6 +314,18 @@ static bool begin(struct nfs4_compound *c, struct rpc_call *call, enum nfs4_stat
     return true;
 }
 
+/* The reply goes to the session's slot where the client wants it kept. */
+static void end(struct nfs4_compound *c, enum nfs4_status status)
+{
+    struct xdr_out *out = nfs4_out(c);
+    if (status != NFS4_REPLAYED) {
+        put_at(c, 0, status);
+        put_at(c, c->head_at, c->op_index);
+    }
+    bool keep = c->cache_most != UINT32_MAX && !out->full && status != NFS4_REPLAYED;
+    state_end(&c->caller, keep ? out->start : NULL, keep ? (uint32_t)xdr_used(out) : 0);
+}
+
 static enum rpc_result compound(struct rpc_call *call) /* RFC 8881, 16.2 */
 {
     struct nfs4_compound *c = (struct nfs4_compound *)(void *)call->keep;
@@ -295,12 +335,12 @@ static enum rpc_result compound(struct rpc_call *call) /* RFC 8881, 16.2 */
         call->args.at += c->op_at;
     else if (!begin(c, call, &status))
         return RPC_GARBAGE_ARGS;
+    c->args = args;
     while (status == NFS4_OK && c->op_index < c->op_count)
-        status = step(c, args);
+        status = step(c);
     if (status == NFS4_WAIT)
         return RPC_RESUME;
-    put_at(c, 0, status);
-    put_at(c, c->head_at, c->op_index);
+    end(c, status);
     return RPC_DONE;
 }
 

@@ -7,10 +7,13 @@
 
 #include "nfs/handle.h"
 #include "nfs/server.h"
+#include "nfs/state/state.h"
 #include "nfs/v4/numbers.h"
 
 /* Not on the wire: the operation has to wait. */
 #define NFS4_WAIT ((enum nfs4_status)UINT32_MAX)
+/* Nor this: the whole reply has been put, by nfs4_replay(). */
+#define NFS4_REPLAYED ((enum nfs4_status)(UINT32_MAX - 1))
 
 enum nfs4_fh_kind { NFS4_FH_NONE, NFS4_FH_ROOT /* the pseudo root */, NFS4_FH_OBJECT };
 
@@ -21,6 +24,8 @@ struct nfs4_fh {
 
 struct nfs4_compound {
     struct rpc_call *call;
+    struct state_caller caller;
+    const uint8_t *args; /* COMPOUND4args; moves when the COMPOUND goes on in a coroutine */
     uint32_t minor;
     uint32_t op_count, op_index; /* how many there are, how many are done */
     uint32_t op;                 /* the present one */
@@ -60,6 +65,8 @@ enum nfs4_status nfs4_grow(struct nfs4_compound *c, uint32_t bytes);
 /* How many bytes more the reply may have, at most `most`. */
 uint32_t nfs4_room_left(const struct nfs4_compound *c, uint32_t most);
 
+/* Answers the COMPOUND with what was answered before (COMPOUND4res). */
+enum nfs4_status nfs4_replay(struct nfs4_compound *c, struct state_bytes reply);
 /* The name of an operation, for counters; NULL: none. */
 const char *nfs4_op_name(uint32_t op);
 
@@ -107,5 +114,11 @@ nfs4_op_fn nfs4_getattr, nfs4_setattr, nfs4_access, nfs4_readlink, nfs4_verify, 
 nfs4_op_fn nfs4_read, nfs4_write, nfs4_commit;                   /* data.c */
 nfs4_op_fn nfs4_readdir;                                         /* dir.c */
 nfs4_op_fn nfs4_create, nfs4_remove, nfs4_rename, nfs4_link;     /* name.c */
+nfs4_op_fn nfs4_exchange_id, nfs4_create_session, nfs4_sequence, nfs4_destroy_session, nfs4_bind_conn_to_session,
+    nfs4_backchannel_ctl, nfs4_destroy_clientid, nfs4_reclaim_complete;                 /* session.c */
+nfs4_op_fn nfs4_setclientid, nfs4_setclientid_confirm, nfs4_renew, nfs4_release_lockowner; /* client.c */
+nfs4_op_fn nfs4_open, nfs4_open_confirm, nfs4_open_downgrade, nfs4_close;               /* open.c */
+nfs4_op_fn nfs4_lock, nfs4_lockt, nfs4_locku;                                           /* lock.c */
+nfs4_op_fn nfs4_test_stateid, nfs4_free_stateid, nfs4_delegreturn, nfs4_delegpurge;     /* stateid.c */
 
 #endif
