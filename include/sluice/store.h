@@ -289,6 +289,17 @@ struct store_ops {
     int (*usage)(struct store *s, uint32_t tree, struct store_usage *out);
     /* Everything acknowledged is durable, so this only has to find the object. */
     int (*commit)(struct store *s, const struct store_object *o, struct store_attr *attr);
+    /* Where the next data (or hole) begins at or behind `offset`, as far as blocks tell; the end is a hole.  -ENXIO:
+     * there is none, or offset is not within the file.  Coroutine. */
+    int (*seek)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset, bool data,
+                uint64_t *found);
+    /* The range reads as zeroes afterwards, whole blocks of it hold no space; the size stays.  Not at one instant where
+     * the range is large. */
+    int (*punch)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
+                 uint64_t length, struct store_wcc *wcc);
+    /* The file has at least this size.  -EFBIG. */
+    int (*extend)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t size,
+                  struct store_wcc *wcc);
     void (*write_verifier)(struct store *s, uint8_t verifier[8]); /* constant for the pool's life; never waits */
 
     /* ---- trees: for the volume layer ---- */

@@ -64,13 +64,19 @@ void chunk_map_set(struct chunk_map *map, unsigned block, unsigned count, place_
     gather(map, places);
 }
 
-void chunk_map_cut(struct chunk_map *map, unsigned block)
+void chunk_map_punch(struct chunk_map *map, unsigned block, unsigned count)
 {
     place_t places[CHUNK_BLOCKS];
-    assert(map->kind == CHUNK_MAP && block <= CHUNK_BLOCKS);
+    assert(map->kind == CHUNK_MAP && block <= CHUNK_BLOCKS && count <= CHUNK_BLOCKS - block);
     spread(map, places);
-    memset(places + block, 0, (CHUNK_BLOCKS - block) * sizeof(*places));
+    memset(places + block, 0, count * sizeof(*places));
     gather(map, places);
+}
+
+void chunk_map_cut(struct chunk_map *map, unsigned block)
+{
+    assert(block <= CHUNK_BLOCKS);
+    chunk_map_punch(map, block, CHUNK_BLOCKS - block);
 }
 
 unsigned chunk_map_used(const struct chunk_map *map, unsigned block, unsigned count)

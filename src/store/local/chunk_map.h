@@ -10,6 +10,8 @@ void chunk_map_clear(struct chunk_map *map);
 void chunk_map_set(struct chunk_map *map, unsigned block, unsigned count, place_t place, const uint32_t *crc);
 /* Blocks from `block` on become holes. */
 void chunk_map_cut(struct chunk_map *map, unsigned block);
+/* Blocks [block, block + count) become holes. */
+void chunk_map_punch(struct chunk_map *map, unsigned block, unsigned count);
 /* How many of [block, block + count) are not holes. */
 unsigned chunk_map_used(const struct chunk_map *map, unsigned block, unsigned count);
 /* How many blocks a file's bytes within the record count for: 1, so that a volume's size is a limit of tiny files too;

@@ -32,6 +32,12 @@ int local_readdir(struct store *s, const struct store_cred *c, const struct stor
                   bool attributes, store_entry_fn *each, void *arg, bool *eof, struct store_attr *dir_attr);
 int local_usage(struct store *s, uint32_t tree, struct store_usage *out);
 int local_commit(struct store *s, const struct store_object *o, struct store_attr *attr);
+int local_seek(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset, bool data,
+               uint64_t *found);
+int local_punch(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
+                uint64_t length, struct store_wcc *wcc);
+int local_extend(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t size,
+                 struct store_wcc *wcc);
 
 /* What trees have in common in their usage, asked for once; and a tree's usage within it. */
 struct usage_pool {
