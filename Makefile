@@ -27,7 +27,7 @@ override LDFLAGS += -fsanitize=thread
 endif
 override LDFLAGS += -pthread
 
-LAYERS := base store store/local volume rpc nfs nfs/v4 admin
+LAYERS := base store store/local volume rpc nfs nfs/v4 nfs/state admin
 SERVER_LIBS := -luring -llmdb -luv -ltirpc -lurcu -lurcu-common -lisal -lsodium -ljansson -linih -lmicrohttpd
 override CPPFLAGS += -I/usr/include/tirpc
 

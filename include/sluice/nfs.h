@@ -13,6 +13,8 @@ enum { NFS_HANDLE_SIZE = 32 };
 
 /* Which versions of NFS are served: before nfs_start(), where it is not version 3 alone.  -EINVAL: none. */
 int nfs_serve(bool three, bool four);
+/* NFSv4's lease, and how long clients may reclaim after a restart: before nfs_start(). */
+void nfs_limit_state(unsigned lease_seconds, unsigned grace_seconds);
 /* Registers the programs.  Main thread, after volume_start(), before rpc_start(). */
 int nfs_start(struct store *store);
 void nfs_stop(void);

@@ -212,6 +212,7 @@ static int with_store(const struct options *o, struct store *store)
         log_error("sluiced", "the volumes cannot be read: %s", sl_strerror(error));
         return error;
     }
+    nfs_limit_state(o->nfs_lease, o->nfs_grace);
     nfs_serve(options_nfs_version(o, "3"), options_nfs_version(o, "4")); /* one of them at least */
     error = nfs_start(store);
     if (error) {

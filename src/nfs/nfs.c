@@ -15,6 +15,25 @@ enum { VERSIONS = 2 };
 static struct rpc_version served_versions[VERSIONS];
 static struct rpc_program served = {.versions = served_versions};
 
+static struct state_options limits = {
+    .lease_seconds = 90, .grace_seconds = 90, .clients_most = 100000, .sessions_most = 100000, .opens_most = 1000000,
+    .locks_most = 1000000,
+};
+
+static bool serves(uint32_t version)
+{
+    for (uint32_t i = 0; i < served.count; i++)
+        if (served_versions[i].version == version)
+            return true;
+    return false;
+}
+
+void nfs_limit_state(unsigned lease_seconds, unsigned grace_seconds)
+{
+    limits.lease_seconds = lease_seconds;
+    limits.grace_seconds = grace_seconds;
+}
+
 int nfs_serve(bool three, bool four)
 {
     served.count = 0;
@@ -43,6 +62,8 @@ int nfs_start(struct store *store)
     int error = counters_start(workers_count());
     if (!error)
         error = opstats_start(workers_count());
+    if (!error && serves(4))
+        error = state_start(store, &limits);
     if (!error)
         error = rpc_register(&mount_program);
     if (!error)
@@ -52,6 +73,7 @@ int nfs_start(struct store *store)
 
 void nfs_stop(void)
 {
+    state_stop();
     counters_stop();
     opstats_stop();
     mount_list_clear();

@@ -1,0 +1,509 @@
+/* Opens, their share reservations, and what a stateid stands for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "nfs/state/private.h"
+
+/* ---- files ---- */
+
+static uint64_t key_of(const struct store_object *object)
+{
+    return object->ino * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)object->tree << 32 ^ object->generation;
+}
+
+static bool is_same(const struct store_object *a, const struct store_object *b)
+{
+    return a->ino == b->ino && a->tree == b->tree && a->generation == b->generation;
+}
+
+struct state_file *file_find(const struct store_object *object)
+{
+    struct state_node *node = state_table_find(&state_all.files, key_of(object));
+    for (; node; node = state_table_next(node)) {
+        struct state_file *file = link_of(node, struct state_file, by_object);
+        if (is_same(&file->object, object))
+            return file;
+    }
+    return NULL;
+}
+
+struct state_file *file_get(const struct store_object *object)
+{
+    struct state_file *file = file_find(object);
+    if (file || !(file = calloc(1, sizeof *file)))
+        return file;
+    file->object = *object;
+    file->by_object.key = key_of(object);
+    link_init(&file->opens);
+    link_init(&file->locks);
+    state_table_add(&state_all.files, &file->by_object);
+    return file;
+}
+
+static void free_file(struct rcu_head *head)
+{
+    free(link_of(head, struct state_file, rcu));
+}
+
+static void sum_deny(struct state_file *file)
+{
+    uint32_t deny = 0;
+    for (struct state_link *at = file->opens.next; at != &file->opens; at = at->next) {
+        struct state *state = link_of(at, struct state, of_file);
+        if (state->kind == STATE_OPEN)
+            deny |= state->deny;
+    }
+    atomic_store(&file->deny, deny);
+}
+
+void file_check(struct state_file *file)
+{
+    if (!link_is_empty(&file->opens) || !link_is_empty(&file->locks)) {
+        sum_deny(file);
+        return;
+    }
+    state_table_remove(&state_all.files, &file->by_object);
+    call_rcu(&file->rcu, free_file);
+}
+
+/* ---- states ---- */
+
+struct other { /* of a stateid */
+    uint32_t epoch;
+    uint32_t number[2];
+};
+_Static_assert(sizeof(struct other) == NFS4_OTHER_SIZE, "a stateid");
+
+struct nfs4_stateid state_stateid(struct state *state)
+{
+    struct nfs4_stateid stateid = {.seqid = state->seqid};
+    struct other other = {state_all.epoch,
+                          {(uint32_t)(state->by_number.key >> 32), (uint32_t)state->by_number.key}};
+    memcpy(stateid.other, &other, sizeof other);
+    return stateid;
+}
+
+struct nfs4_stateid state_bump(struct state *state)
+{
+    uint32_t next = state->seqid + 1;
+    atomic_store(&state->seqid, next ? next : 1);
+    return state_stateid(state);
+}
+
+struct state *state_new(enum state_kind kind, struct state_owner *owner, struct state_file *file)
+{
+    struct state *state = calloc(1, sizeof *state);
+    if (!state)
+        return NULL;
+    state->kind = kind;
+    state->client = owner->client;
+    state->owner = owner;
+    state->file = file;
+    state->by_number.key = state_new_number();
+    link_init(&state->lock_states);
+    link_init(&state->of_open);
+    link_init(&state->ranges);
+    link_add(&owner->states, &state->of_owner);
+    link_add(&owner->client->states, &state->of_client);
+    link_add(&file->opens, &state->of_file);
+    state_table_add(&state_all.states, &state->by_number);
+    state_all.state_count++;
+    return state;
+}
+
+static void free_rcu(struct rcu_head *head)
+{
+    free(link_of(head, struct state, rcu));
+}
+
+void state_free(struct state *state)
+{
+    while (!link_is_empty(&state->lock_states))
+        state_free(link_of(state->lock_states.next, struct state, of_open));
+    ranges_free(state);
+    state_table_remove(&state_all.states, &state->by_number);
+    link_remove(&state->of_open);
+    link_remove(&state->of_owner);
+    link_remove(&state->of_client);
+    link_remove(&state->of_file);
+    file_check(state->file);
+    struct state_owner *owner = state->owner;
+    if (link_is_empty(&owner->states) && (state->client->minor || owner->is_lock) && !owner->busy)
+        owner_free(owner);
+    state_all.state_count--;
+    call_rcu(&state->rcu, free_rcu);
+}
+
+/* ---- stateids ---- */
+
+static enum nfs4_status number_of(const struct state_caller *caller, const struct nfs4_stateid *stateid,
+                                  uint64_t *number)
+{
+    struct other other;
+    memcpy(&other, stateid->other, sizeof other);
+    *number = (uint64_t)other.number[0] << 32 | other.number[1];
+    if (other.epoch == state_all.epoch)
+        return NFS4_OK;
+    /* Of an earlier start, or of none. */
+    return !caller->minor && other.epoch && other.epoch < state_all.epoch ? NFS4ERR_STALE_STATEID : NFS4ERR_BAD_STATEID;
+}
+
+/* RFC 8881, 8.2.2: 0 is the present one; the future is not known. */
+static enum nfs4_status check_seqid(const struct state_caller *caller, uint32_t seqid, uint32_t now)
+{
+    if (seqid == now || seqid == 0)
+        return NFS4_OK;
+    return (int32_t)(seqid - now) < 0 ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+}
+
+/* Within an RCU section or under the mutex. */
+static enum nfs4_status find(const struct state_caller *caller, const struct nfs4_stateid *stateid, struct state **out)
+{
+    uint64_t number;
+    enum nfs4_status status = number_of(caller, stateid, &number);
+    if (status != NFS4_OK)
+        return status;
+    struct state_node *node = state_table_find(&state_all.states, number);
+    struct state *state = node ? link_of(node, struct state, by_number) : NULL;
+    if (!state || (caller->client && state->client != caller->client) || !caller->minor != !state->client->minor)
+        return NFS4ERR_BAD_STATEID;
+    *out = state;
+    return check_seqid(caller, stateid->seqid, state->seqid);
+}
+
+enum nfs4_status state_find(struct state_caller *caller, const struct nfs4_stateid *stateid, unsigned kind,
+                            struct state **out)
+{
+    enum nfs4_status status = find(caller, stateid, out);
+    return status == NFS4_OK && kind && (*out)->kind != kind ? NFS4ERR_BAD_STATEID : status;
+}
+
+static bool is_filled(const struct nfs4_stateid *stateid, uint8_t with)
+{
+    for (unsigned i = 0; i < sizeof stateid->other; i++)
+        if (stateid->other[i] != with)
+            return false;
+    return true;
+}
+
+/* Without a stateid of its own: others' share reservations hold.  The bypassing one reads past them. */
+static enum nfs4_status special(const struct store_object *object, uint32_t access, bool bypasses)
+{
+    struct state_file *file = file_find(object);
+    uint32_t deny = file ? atomic_load(&file->deny) : 0;
+    if (bypasses)
+        deny &= ~(uint32_t)OPEN4_SHARE_DENY_READ;
+    return deny & access ? NFS4ERR_LOCKED : NFS4_OK;
+}
+
+static enum nfs4_status own(struct state_caller *caller, const struct store_object *object,
+                            const struct nfs4_stateid *stateid, uint32_t access)
+{
+    struct state *state;
+    enum nfs4_status status = find(caller, stateid, &state);
+    if (status != NFS4_OK)
+        return status;
+    if (!is_same(&state->file->object, object))
+        return NFS4ERR_BAD_STATEID;
+    if (!caller->minor)
+        client_renew(state->client);
+    const struct state *open = state->kind == STATE_LOCK ? state->open : state;
+    if (open->unconfirmed)
+        return NFS4ERR_BAD_STATEID;
+    uint32_t has = open->access;
+    if (access & OPEN4_SHARE_ACCESS_WRITE && !(has & OPEN4_SHARE_ACCESS_WRITE))
+        return NFS4ERR_OPENMODE;
+    return NFS4_OK; /* who may write reads as well: clients do so to fill a page (RFC 8881, 9.1.2) */
+}
+
+enum nfs4_status state_io(struct state_caller *caller, const struct store_object *object,
+                          const struct nfs4_stateid *stateid, uint32_t access)
+{
+    bool anonymous = stateid->seqid == 0 && is_filled(stateid, 0);
+    bool bypass = stateid->seqid == UINT32_MAX && is_filled(stateid, 0xff);
+    rcu_read_lock();
+    enum nfs4_status status = anonymous || bypass ? special(object, access, bypass && access == OPEN4_SHARE_ACCESS_READ)
+                                                  : own(caller, object, stateid, access);
+    rcu_read_unlock();
+    if (status == NFS4_OK && anonymous && access == OPEN4_SHARE_ACCESS_WRITE && recovery_in_grace())
+        return NFS4ERR_GRACE; /* it might meet a share that is going to be reclaimed */
+    return status;
+}
+
+/* ---- OPEN ---- */
+
+static enum nfs4_status client_of(struct state_caller *caller, uint64_t clientid, struct state_client **out)
+{
+    *out = caller->client;
+    return caller->minor ? NFS4_OK : client_find_4_0(clientid, out);
+}
+
+static enum nfs4_status may_open(struct state_caller *caller, const struct state_open *open)
+{
+    struct state_client *client;
+    enum nfs4_status status = client_of(caller, open->clientid, &client);
+    if (status != NFS4_OK)
+        return status;
+    switch (open->claim) {
+    case CLAIM_PREVIOUS:
+        if (!recovery_in_grace() || client->reclaim_complete)
+            return NFS4ERR_NO_GRACE;
+        return client->may_reclaim ? NFS4_OK : NFS4ERR_RECLAIM_BAD;
+    case CLAIM_DELEGATE_PREV:
+    case CLAIM_DELEG_PREV_FH:
+        return NFS4ERR_NOTSUPP;
+    case CLAIM_DELEGATE_CUR:
+    case CLAIM_DELEG_CUR_FH:
+        return NFS4ERR_BAD_STATEID; /* there are no delegations */
+    case CLAIM_NULL:
+    case CLAIM_FH:
+        break;
+    }
+    if (recovery_in_grace())
+        return NFS4ERR_GRACE;
+    if (caller->minor && !client->reclaim_complete)
+        return NFS4ERR_GRACE; /* RFC 8881, 18.51.3: first it has to say that it reclaims nothing more */
+    return NFS4_OK;
+}
+
+enum nfs4_status state_may_open(struct state_caller *caller, const struct state_open *open)
+{
+    state_lock_all();
+    enum nfs4_status status = may_open(caller, open);
+    state_unlock_all();
+    return status;
+}
+
+/* The share that another open stands against; silent clients give way. */
+static enum nfs4_status check_shares(struct state_file *file, const struct state_owner *owner, uint32_t access,
+                                     uint32_t deny)
+{
+    struct state_link *at = file->opens.next;
+    while (at != &file->opens) {
+        struct state *state = link_of(at, struct state, of_file);
+        at = at->next;
+        if (state->kind != STATE_OPEN || state->owner == owner)
+            continue;
+        if (!(state->deny & access) && !(state->access & deny))
+            continue;
+        if (state->client == owner->client || !client_is_expired(state->client))
+            return NFS4ERR_SHARE_DENIED;
+        recovery_forget_later(state->client->owner_hash);
+        client_destroy(state->client);
+        at = file->opens.next; /* `file` is held by whoever opens */
+    }
+    return NFS4_OK;
+}
+
+static struct state *open_of(struct state_file *file, const struct state_owner *owner)
+{
+    for (struct state_link *at = file->opens.next; at != &file->opens; at = at->next) {
+        struct state *state = link_of(at, struct state, of_file);
+        if (state->kind == STATE_OPEN && state->owner == owner)
+            return state;
+    }
+    return NULL;
+}
+
+static uint32_t share_bit(uint32_t access, uint32_t deny)
+{
+    return UINT32_C(1) << (access | deny << 2);
+}
+
+static enum nfs4_status open_file(struct state_owner *owner, struct state_file *file, struct state_open *open)
+{
+    uint32_t access = open->access & OPEN4_SHARE_ACCESS_BOTH;
+    enum nfs4_status status = check_shares(file, owner, access, open->deny);
+    if (status != NFS4_OK)
+        return status;
+    struct state *state = open_of(file, owner);
+    if (!state && state_all.state_count >= state_all.options.opens_most)
+        return NFS4ERR_RESOURCE;
+    if (!state && !(state = state_new(STATE_OPEN, owner, file)))
+        return NFS4ERR_DELAY;
+    atomic_store(&state->access, state->access | access);
+    atomic_store(&state->deny, state->deny | open->deny);
+    state->shares |= share_bit(access, open->deny);
+    sum_deny(file);
+    open->stateid = state_bump(state);
+    open->result_flags = OPEN4_RESULT_LOCKTYPE_POSIX;
+    state->unconfirmed = !owner->client->minor && !owner->confirmed;
+    if (state->unconfirmed)
+        open->result_flags |= OPEN4_RESULT_CONFIRM;
+    return NFS4_OK;
+}
+
+static void say_no_delegation(const struct state_caller *caller, struct state_open *open)
+{
+    enum { WND4_NOT_WANTED = 0, WND4_RESOURCE = 2 };
+    uint32_t want = open->access & OPEN4_SHARE_ACCESS_WANT_MASK;
+    open->given = OPEN_DELEGATE_NONE;
+    if (!caller->minor || want == OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE)
+        return;
+    open->given = OPEN_DELEGATE_NONE_EXT;
+    open->why_none = want == OPEN4_SHARE_ACCESS_WANT_NO_DELEG ? WND4_NOT_WANTED : WND4_RESOURCE;
+}
+
+static enum nfs4_status do_open(struct state_caller *caller, struct state_open *open)
+{
+    struct state_client *client;
+    enum nfs4_status status = client_of(caller, open->clientid, &client);
+    if (status == NFS4_OK && client->gone)
+        status = caller->minor ? NFS4ERR_BADSESSION : NFS4ERR_EXPIRED;
+    if (status != NFS4_OK)
+        return status;
+    struct state_owner *owner = caller->minor ? owner_get(client, false, open->open_owner) : open->owner;
+    if (!owner || !owner->client)
+        return caller->minor ? NFS4ERR_DELAY : NFS4ERR_RESOURCE;
+    struct state_file *file = file_get(&open->object);
+    if (!file)
+        return NFS4ERR_DELAY;
+    /* It must not go while others are looked at. */
+    struct state_link hold;
+    link_add(&file->locks, &hold);
+    status = open_file(owner, file, open);
+    link_remove(&hold);
+    file_check(file);
+    if (caller->minor && link_is_empty(&owner->states))
+        owner_free(owner);
+    say_no_delegation(caller, open);
+    return status;
+}
+
+enum nfs4_status state_open(struct state_caller *caller, struct state_open *open)
+{
+    state_lock_all();
+    enum nfs4_status status = do_open(caller, open);
+    state_unlock_all();
+    return status;
+}
+
+/* ---- what follows an OPEN ---- */
+
+static enum nfs4_status find_open(struct state_caller *caller, const struct store_object *object,
+                                  const struct nfs4_stateid *stateid, struct state **out)
+{
+    enum nfs4_status status = state_find(caller, stateid, STATE_OPEN, out);
+    return status == NFS4_OK && !is_same(&(*out)->file->object, object) ? NFS4ERR_BAD_STATEID : status;
+}
+
+enum nfs4_status state_open_confirm(struct state_caller *caller, const struct store_object *object,
+                                    struct nfs4_stateid *stateid)
+{
+    struct state *state;
+    state_lock_all();
+    enum nfs4_status status = find_open(caller, object, stateid, &state);
+    if (status == NFS4_OK && !state->unconfirmed)
+        status = NFS4ERR_BAD_STATEID;
+    if (status == NFS4_OK) {
+        state->unconfirmed = false;
+        state->owner->confirmed = true;
+        *stateid = state_bump(state);
+    }
+    state_unlock_all();
+    return status;
+}
+
+/* What is left must be the union of opens that were made (RFC 8881, 18.18.3). */
+static bool was_made(const struct state *state, uint32_t access, uint32_t deny, uint32_t *shares)
+{
+    uint32_t has_access = 0, has_deny = 0;
+    *shares = 0;
+    for (uint32_t a = 1; a <= OPEN4_SHARE_ACCESS_BOTH; a++) {
+        for (uint32_t d = 0; d <= OPEN4_SHARE_DENY_BOTH; d++) {
+            if (!(state->shares & share_bit(a, d)) || a & ~access || d & ~deny)
+                continue;
+            has_access |= a;
+            has_deny |= d;
+            *shares |= share_bit(a, d);
+        }
+    }
+    return has_access == access && has_deny == deny;
+}
+
+static enum nfs4_status downgrade(struct state *state, uint32_t access, uint32_t deny)
+{
+    uint32_t shares;
+    if (access & ~state->access || deny & ~state->deny || !was_made(state, access, deny, &shares))
+        return NFS4ERR_INVAL;
+    atomic_store(&state->access, access);
+    atomic_store(&state->deny, deny);
+    state->shares = shares;
+    sum_deny(state->file);
+    return NFS4_OK;
+}
+
+enum nfs4_status state_open_downgrade(struct state_caller *caller, const struct store_object *object, uint32_t access,
+                                      uint32_t deny, struct nfs4_stateid *stateid)
+{
+    struct state *state;
+    state_lock_all();
+    enum nfs4_status status = find_open(caller, object, stateid, &state);
+    if (status == NFS4_OK && state->unconfirmed)
+        status = NFS4ERR_BAD_STATEID;
+    if (status == NFS4_OK)
+        status = downgrade(state, access, deny);
+    if (status == NFS4_OK)
+        *stateid = state_bump(state);
+    state_unlock_all();
+    return status;
+}
+
+static bool has_ranges(const struct state *open)
+{
+    for (struct state_link *at = open->lock_states.next; at != &open->lock_states; at = at->next)
+        if (!link_is_empty(&link_of(at, struct state, of_open)->ranges))
+            return true;
+    return false;
+}
+
+enum nfs4_status state_close(struct state_caller *caller, const struct store_object *object,
+                             struct nfs4_stateid *stateid)
+{
+    struct state *state;
+    state_lock_all();
+    enum nfs4_status status = find_open(caller, object, stateid, &state);
+    if (status == NFS4_OK && has_ranges(state))
+        status = NFS4ERR_LOCKS_HELD;
+    if (status == NFS4_OK) {
+        *stateid = caller->minor ? (struct nfs4_stateid){.seqid = UINT32_MAX} : state_bump(state);
+        state_free(state);
+    }
+    state_unlock_all();
+    return status;
+}
+
+/* ---- stateids as such ---- */
+
+enum nfs4_status state_test_stateid(struct state_caller *caller, const struct nfs4_stateid *stateid)
+{
+    struct state *state;
+    state_lock_all();
+    enum nfs4_status status = state_find(caller, stateid, 0, &state);
+    state_unlock_all();
+    return status;
+}
+
+enum nfs4_status state_free_stateid(struct state_caller *caller, const struct nfs4_stateid *stateid)
+{
+    struct state *state;
+    state_lock_all();
+    enum nfs4_status status = state_find(caller, stateid, 0, &state);
+    if (status == NFS4_OK && (state->kind == STATE_OPEN || !link_is_empty(&state->ranges)))
+        status = NFS4ERR_LOCKS_HELD;
+    if (status == NFS4_OK)
+        state_free(state);
+    state_unlock_all();
+    return status;
+}
+
+enum nfs4_status state_delegreturn(struct state_caller *caller, const struct store_object *object,
+                                   const struct nfs4_stateid *stateid)
+{
+    return NFS4ERR_BAD_STATEID; /* there are none */
+}
+
+enum nfs4_status state_delegpurge(struct state_caller *caller, uint64_t clientid)
+{
+    return NFS4ERR_NOTSUPP;
+}

@@ -1,0 +1,245 @@
+/* What survives a restart: which owners of client ids had confirmed clients.  After a start there is grace for these to
+ * reclaim what they had: until all of them have said that they are done, and no longer than the configuration says. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nfs/state/private.h"
+#include "sluice/base_log.h"
+#include "sluice/base_worker.h"
+
+enum { KNOWN_BUCKETS = 1 << 12, KEY_LENGTH = 48 };
+static const char prefix[] = "v4client-";
+
+struct known { /* an owner that is recorded in the pool */
+    struct state_node by_hash;
+    struct state_link all;
+    uint8_t hash[OWNER_HASH];
+    uint8_t minor;
+    bool before; /* from before the start, and not yet done */
+    bool here;   /* has come since the start */
+};
+
+static struct state_table table;
+static struct state_link list;
+static uint64_t known_count;
+
+static void key_text(const uint8_t hash[OWNER_HASH], char to[KEY_LENGTH])
+{
+    int at = snprintf(to, KEY_LENGTH, "%s", prefix);
+    for (unsigned i = 0; i < OWNER_HASH; i++)
+        at += snprintf(to + at, KEY_LENGTH - (size_t)at, "%02x", hash[i]);
+}
+
+static bool hash_of(const char *key, uint8_t hash[OWNER_HASH])
+{
+    size_t skip = strlen(prefix);
+    if (strncmp(key, prefix, skip) != 0 || strlen(key) != skip + 2 * OWNER_HASH)
+        return false;
+    for (unsigned i = 0; i < OWNER_HASH; i++) {
+        unsigned byte;
+        if (sscanf(key + skip + 2 * i, "%2x", &byte) != 1)
+            return false;
+        hash[i] = (uint8_t)byte;
+    }
+    return true;
+}
+
+static uint64_t number_of(const uint8_t hash[OWNER_HASH])
+{
+    uint64_t number;
+    memcpy(&number, hash, sizeof number);
+    return number;
+}
+
+static struct known *find(const uint8_t hash[OWNER_HASH])
+{
+    struct state_node *node = state_table_find(&table, number_of(hash));
+    for (; node; node = state_table_next(node)) {
+        struct known *known = link_of(node, struct known, by_hash);
+        if (memcmp(known->hash, hash, OWNER_HASH) == 0)
+            return known;
+    }
+    return NULL;
+}
+
+static struct known *add(const uint8_t hash[OWNER_HASH], uint8_t minor)
+{
+    struct known *known = calloc(1, sizeof *known);
+    if (!known)
+        return NULL;
+    memcpy(known->hash, hash, OWNER_HASH);
+    known->minor = minor;
+    known->by_hash.key = number_of(hash);
+    state_table_add(&table, &known->by_hash);
+    link_add(&list, &known->all);
+    known_count++;
+    return known;
+}
+
+static void take_away(struct known *known)
+{
+    state_table_remove(&table, &known->by_hash);
+    link_remove(&known->all);
+    known_count--;
+    free(known); /* only ever looked at under the mutex */
+}
+
+/* ---- the grace period ---- */
+
+static int load(void *arg, const char *key, const void *value, size_t length)
+{
+    uint8_t hash[OWNER_HASH];
+    if (!hash_of(key, hash))
+        return 0;
+    struct known *known = add(hash, length ? *(const uint8_t *)value : 0);
+    if (!known)
+        return -ENOMEM;
+    known->before = true;
+    state_all.reclaimers++;
+    return 0;
+}
+
+int recovery_start(void)
+{
+    struct store *store = state_all.store;
+    link_init(&list);
+    known_count = 0;
+    state_all.reclaimers = state_all.reclaimers_done = 0;
+    atomic_store(&state_all.grace_end, 0);
+    int error = state_table_init(&table, KNOWN_BUCKETS);
+    if (!error && store->ops->named_each)
+        error = store->ops->named_each(store, load, NULL);
+    if (error || !state_all.reclaimers)
+        return error;
+    atomic_store(&state_all.grace_end, state_seconds() + state_all.options.grace_seconds);
+    log_notice("nfs4", "%llu clients may reclaim what they had open for %u s at most",
+               (unsigned long long)state_all.reclaimers, state_all.options.grace_seconds);
+    return 0;
+}
+
+void recovery_stop(void)
+{
+    while (!link_is_empty(&list))
+        take_away(link_of(list.next, struct known, all));
+    state_table_free(&table);
+}
+
+/* Who has not come back while there was grace may not the next time: others may have had what it held. */
+static void forget_absent(void *arg)
+{
+    for (;;) {
+        uint8_t hash[OWNER_HASH];
+        bool found = false;
+        state_lock_all();
+        for (struct state_link *at = list.next; at != &list && !found; at = at->next) {
+            struct known *known = link_of(at, struct known, all);
+            found = known->before && !known->here;
+            memcpy(hash, known->hash, sizeof hash);
+        }
+        state_unlock_all();
+        if (!found || recovery_forget(hash))
+            return; /* after a failure they are looked at again after the next start */
+    }
+}
+
+static void end_grace(const char *why)
+{
+    if (!atomic_exchange(&state_all.grace_end, 0))
+        return;
+    log_notice("nfs4", "the time to reclaim is over: %s", why);
+    worker_spawn(worker_at(0), forget_absent, NULL); /* without memory: as after a failure */
+}
+
+bool recovery_in_grace(void)
+{
+    uint32_t end = atomic_load_explicit(&state_all.grace_end, memory_order_relaxed);
+    if (!end)
+        return false;
+    if (state_seconds() < end)
+        return true;
+    end_grace("it was used up");
+    return false;
+}
+
+bool recovery_knows(const uint8_t hash[OWNER_HASH])
+{
+    struct known *known = find(hash);
+    if (known)
+        known->here = true;
+    return known && known->before;
+}
+
+void recovery_done(struct state_client *client)
+{
+    client->reclaim_complete = true;
+    struct known *known = find(client->owner_hash);
+    if (!known || !known->before)
+        return;
+    known->before = false;
+    if (++state_all.reclaimers_done == state_all.reclaimers)
+        end_grace("every client has reclaimed");
+}
+
+/* ---- records ---- */
+
+int recovery_record(const uint8_t hash[OWNER_HASH], uint32_t minor)
+{
+    char key[KEY_LENGTH];
+    uint8_t value = (uint8_t)minor;
+    state_lock_all();
+    struct known *known = find(hash);
+    bool there = known != NULL;
+    if (!known)
+        known = add(hash, value);
+    if (known)
+        known->here = true;
+    state_unlock_all();
+    if (!known)
+        return -ENOMEM;
+    if (there)
+        return 0;
+    key_text(hash, key);
+    int error = state_all.store->ops->named_put(state_all.store, key, &value, sizeof value);
+    if (error) {
+        log_warning("nfs4", "a client cannot be recorded, and will not be able to reclaim after a restart: %s",
+                    sl_strerror(error));
+        state_lock_all();
+        known = find(hash);
+        if (known)
+            take_away(known);
+        state_unlock_all();
+    }
+    return error;
+}
+
+int recovery_forget(const uint8_t hash[OWNER_HASH])
+{
+    char key[KEY_LENGTH];
+    state_lock_all();
+    struct known *known = find(hash);
+    if (known)
+        take_away(known);
+    state_unlock_all();
+    if (!known)
+        return 0;
+    key_text(hash, key);
+    return state_all.store->ops->named_put(state_all.store, key, NULL, 0);
+}
+
+static void forget(void *arg)
+{
+    recovery_forget(arg); /* a failure lets a client reclaim that may not: nothing was given to others but now */
+    free(arg);
+}
+
+void recovery_forget_later(const uint8_t hash[OWNER_HASH])
+{
+    uint8_t *copy = malloc(OWNER_HASH);
+    if (!copy)
+        return;
+    memcpy(copy, hash, OWNER_HASH);
+    if (worker_spawn(worker_self() ? worker_self() : worker_at(0), forget, copy))
+        free(copy);
+}
