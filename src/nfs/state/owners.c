@@ -221,6 +221,20 @@ void state_seqid_end(struct state_owner *owner, enum nfs4_status status, struct 
     state_unlock_all();
 }
 
+/* With its last state a lock-owner goes by itself. */
+static void end_lock_owner(struct state_owner *owner)
+{
+    if (link_is_empty(&owner->states)) {
+        owner_free(owner);
+        return;
+    }
+    for (bool last = false; !last;) {
+        struct state *state = link_of(owner->states.next, struct state, of_owner);
+        last = state->of_owner.next == &owner->states;
+        state_free(state);
+    }
+}
+
 enum nfs4_status state_release_lockowner(struct state_caller *caller, uint64_t clientid, struct state_bytes name)
 {
     struct state_client *client;
@@ -230,10 +244,8 @@ enum nfs4_status state_release_lockowner(struct state_caller *caller, uint64_t c
     for (struct state_link *at = owner ? owner->states.next : NULL; at && at != &owner->states; at = at->next)
         if (!link_is_empty(&link_of(at, struct state, of_owner)->ranges))
             status = NFS4ERR_LOCKS_HELD;
-    while (owner && status == NFS4_OK && !link_is_empty(&owner->states))
-        state_free(link_of(owner->states.next, struct state, of_owner));
     if (owner && status == NFS4_OK)
-        owner_free(owner);
+        end_lock_owner(owner);
     state_unlock_all();
     return status;
 }

@@ -65,7 +65,7 @@ static enum nfs4_status grant(struct state_create_session *create)
 {
     struct state_channel *fore = &create->fore, *back = &create->back;
     if (fore->max_request < REQUEST_LEAST || fore->max_response < RESPONSE_LEAST || !fore->max_ops ||
-        !fore->max_requests)
+        !fore->max_requests || back->max_request < REQUEST_LEAST)
         return NFS4ERR_TOOSMALL;
     fore->header_pad = back->header_pad = 0;
     fore->max_request = least(fore->max_request, REQUEST_MOST);
@@ -125,6 +125,10 @@ static enum nfs4_status create_session(const struct state_caller *caller, struct
                                        uint8_t record[OWNER_HASH], bool *is_new)
 {
     struct state_client *client = client_find(create->clientid);
+    if (client && !client->confirmed && client_is_expired(client)) {
+        client_destroy(client);
+        client = NULL;
+    }
     if (!client || client->minor == 0)
         return NFS4ERR_STALE_CLIENTID;
     if (client->created && create->sequence + 1 == client->sequence) {
