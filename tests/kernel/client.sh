@@ -1,16 +1,20 @@
 #!/bin/sh
 # Runs in the guest: what people do with a mounted volume.  MODE=root (squash none) or MODE=user (uid 1000, root
-# squashed); HOST, a directory of the host with a `tree` and a git repository `repo` in it; FIO, megabytes; CHANGES to what a
-# snapshot was taken of.
+# squashed); VERS, the version of NFS (3); HOST, a directory of the host with a `tree` and a git repository `repo` in
+# it; FIO, megabytes; CHANGES to what a snapshot was taken of.
 set -u
-server=10.0.2.2 opts=vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock
+server=10.0.2.2 VERS=${VERS:-3}
+case $VERS in
+3) opts=vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock ;;
+*) opts=vers=$VERS,proto=tcp,port=2049 ;;
+esac
 a=/h/mnt/a b=/h/mnt/b sub=/h/mnt/sub
 TREE=/mnt/host/tree REPO=/mnt/host/repo
 mkdir -p $a $b $sub /h/mnt/host
 mount -t hostfs -o "$HOST" none /h/mnt/host || exit 1
 passed=0
-fail() { : >/h/tmp/stop; echo "not ok kernel client, $MODE: $1"; exit 1; }
-ok() { echo "ok kernel client, $MODE: $1 ($(cut -d. -f1 /proc/uptime) s)"; passed=$((passed + 1)); }
+fail() { : >/h/tmp/stop; echo "not ok kernel client, NFS $VERS, $MODE: $1"; exit 1; }
+ok() { echo "ok kernel client, NFS $VERS, $MODE: $1 ($(cut -d. -f1 /proc/uptime) s)"; passed=$((passed + 1)); }
 # host programs, as the user under test; a and b are /mnt/a and /mnt/b there
 as() {
     if [ "$MODE" = root ]; then chroot /h /bin/sh -c "$1"
@@ -242,4 +246,4 @@ full 'for i in $(seq 60); do : >/mnt/b/n$i || exit 1; done'
 [ "$(ls $b | wc -l)" = 49 ] || fail "$(ls $b | wc -l) files of 49"
 umount $b
 ok "limits of bytes and files, raised live, and df"
-echo "kernel-$MODE: $passed passed, 0 failed"
+echo "kernel-$VERS-$MODE: $passed passed, 0 failed"
