@@ -109,7 +109,7 @@ def setattr_sets_and_says_what(context):
             eq(result.status, status, repr(wrong))
         eq(nfs.compound(putfh(context.dir), setattr_(size=0)).status, "INVAL", "a directory has no size to set")
         eq(nfs.compound(putfh(fh), setattr_(mode=0o600), cred=USER).status, "PERM")
-        eq(nfs.compound(putfh(fh), setattr_(stateid=b"\x01" * 16, size=0)).status, "BAD_STATEID")
+        eq(nfs.compound(putfh(fh), setattr_(stateid=b"\xfe" * 16, size=0)).status, "BAD_STATEID")
 
 
 @test
@@ -131,7 +131,7 @@ def read_and_write(context):
         eq(nfs.compound(putfh(context.dir), commit()).status, "ISDIR")
         all_ok(nfs.compound(putfh(context.dir), create(b"l", LNK, target=b"t")))
         eq(nfs.compound(putfh(context.dir), lookup(b"l"), read(0, 1)).status, "INVAL")
-        eq(nfs.compound(putfh(fh), read(0, 1, b"\x02" * 16)).status, "BAD_STATEID")
+        eq(nfs.compound(putfh(fh), read(0, 1, b"\xfe" * 16)).status, "BAD_STATEID")
         many = [op for at in range(40) for op in (read(at * 100, 100), getattr_("size"))]
         done = all_ok(nfs.compound(putfh(fh), *many))
         eq(b"".join(reply.data for reply in done[1::2]), data[:4000], "many READs in one COMPOUND")
