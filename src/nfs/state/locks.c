@@ -176,7 +176,7 @@ static enum nfs4_status new_state(struct state_caller *caller, struct state_lock
     if (open->unconfirmed)
         return NFS4ERR_BAD_STATEID;
     if (!caller->minor && lock->clientid != open->client->by_id.key)
-        return NFS4ERR_INVAL;
+        return NFS4ERR_STALE_CLIENTID;
     struct state_owner *owner = owner_get(open->client, true, lock->lock_owner);
     if (!owner)
         return caller->minor ? NFS4ERR_DELAY : NFS4ERR_RESOURCE;

@@ -70,9 +70,21 @@ void file_check(struct state_file *file)
 
 struct other { /* of a stateid */
     uint32_t epoch;
-    uint32_t number[2];
+    uint32_t number[2]; /* the client's and its own: whose client is gone, has expired */
 };
 _Static_assert(sizeof(struct other) == NFS4_OTHER_SIZE, "a stateid");
+
+static enum nfs4_status number_of(const struct state_caller *caller, const struct nfs4_stateid *stateid,
+                                  uint64_t *number)
+{
+    struct other other;
+    memcpy(&other, stateid->other, sizeof other);
+    *number = (uint64_t)other.number[0] << 32 | other.number[1];
+    if (other.epoch == state_all.epoch)
+        return NFS4_OK;
+    /* Of an earlier start, or of none. */
+    return !caller->minor && other.epoch && other.epoch < state_all.epoch ? NFS4ERR_STALE_STATEID : NFS4ERR_BAD_STATEID;
+}
 
 struct nfs4_stateid state_stateid(struct state *state)
 {
@@ -99,7 +111,7 @@ struct state *state_new(enum state_kind kind, struct state_owner *owner, struct 
     state->client = owner->client;
     state->owner = owner;
     state->file = file;
-    state->by_number.key = state_new_number();
+    state->by_number.key = owner->client->by_id.key << 32 | (uint32_t)state_new_number();
     link_init(&state->lock_states);
     link_init(&state->of_open);
     link_init(&state->ranges);
@@ -116,37 +128,60 @@ static void free_rcu(struct rcu_head *head)
     free(link_of(head, struct state, rcu));
 }
 
-void state_free(struct state *state)
+void owner_forget_closed(struct state_owner *owner)
+{
+    struct state *state = owner->closed;
+    owner->closed = NULL;
+    if (!state)
+        return;
+    state_table_remove(&state_all.states, &state->by_number);
+    call_rcu(&state->rcu, free_rcu);
+}
+
+struct state_owner *state_owner_of(const struct state_caller *caller, const struct nfs4_stateid *stateid)
+{
+    uint64_t number;
+    if (number_of(caller, stateid, &number) != NFS4_OK)
+        return NULL;
+    struct state_node *node = state_table_find(&state_all.states, number);
+    struct state *state = node ? link_of(node, struct state, by_number) : NULL;
+    return state && state->closed ? state->owner : NULL;
+}
+
+/* Takes it out of all that it is in, but for the table of stateids. */
+static void take_apart(struct state *state)
 {
     while (!link_is_empty(&state->lock_states))
         state_free(link_of(state->lock_states.next, struct state, of_open));
     ranges_free(state);
-    state_table_remove(&state_all.states, &state->by_number);
     link_remove(&state->of_open);
     link_remove(&state->of_owner);
     link_remove(&state->of_client);
     link_remove(&state->of_file);
     file_check(state->file);
+    state_all.state_count--;
+}
+
+/* In minor version 0 a CLOSE may be repeated, and its stateid has to lead to its owner until that goes on. */
+static void close_and_keep(struct state *state)
+{
+    take_apart(state);
+    state->closed = true;
+    owner_forget_closed(state->owner);
+    state->owner->closed = state;
+}
+
+void state_free(struct state *state)
+{
+    take_apart(state);
+    state_table_remove(&state_all.states, &state->by_number);
     struct state_owner *owner = state->owner;
     if (link_is_empty(&owner->states) && (state->client->minor || owner->is_lock) && !owner->busy)
         owner_free(owner);
-    state_all.state_count--;
     call_rcu(&state->rcu, free_rcu);
 }
 
 /* ---- stateids ---- */
-
-static enum nfs4_status number_of(const struct state_caller *caller, const struct nfs4_stateid *stateid,
-                                  uint64_t *number)
-{
-    struct other other;
-    memcpy(&other, stateid->other, sizeof other);
-    *number = (uint64_t)other.number[0] << 32 | other.number[1];
-    if (other.epoch == state_all.epoch)
-        return NFS4_OK;
-    /* Of an earlier start, or of none. */
-    return !caller->minor && other.epoch && other.epoch < state_all.epoch ? NFS4ERR_STALE_STATEID : NFS4ERR_BAD_STATEID;
-}
 
 /* RFC 8881, 8.2.2: 0 is the present one; the future is not known. */
 static enum nfs4_status check_seqid(const struct state_caller *caller, uint32_t seqid, uint32_t now)
@@ -165,7 +200,10 @@ static enum nfs4_status find(const struct state_caller *caller, const struct nfs
         return status;
     struct state_node *node = state_table_find(&state_all.states, number);
     struct state *state = node ? link_of(node, struct state, by_number) : NULL;
-    if (!state || (caller->client && state->client != caller->client) || !caller->minor != !state->client->minor)
+    if (!state && !caller->minor && !client_find((uint64_t)state_all.epoch << 32 | number >> 32))
+        return NFS4ERR_EXPIRED;
+    if (!state || state->closed || (caller->client && state->client != caller->client) ||
+        !caller->minor != !state->client->minor)
         return NFS4ERR_BAD_STATEID;
     *out = state;
     return check_seqid(caller, stateid->seqid, state->seqid);
@@ -282,8 +320,8 @@ static enum nfs4_status check_shares(struct state_file *file, const struct state
     while (at != &file->opens) {
         struct state *state = link_of(at, struct state, of_file);
         at = at->next;
-        if (state->kind != STATE_OPEN || state->owner == owner)
-            continue;
+        if (state->kind != STATE_OPEN)
+            continue; /* one's own opens count as well (RFC 8881, 9.7) */
         if (!(state->deny & access) && !(state->access & deny))
             continue;
         if (state->client == owner->client || !client_is_expired(state->client))
@@ -467,7 +505,10 @@ enum nfs4_status state_close(struct state_caller *caller, const struct store_obj
         status = NFS4ERR_LOCKS_HELD;
     if (status == NFS4_OK) {
         *stateid = caller->minor ? (struct nfs4_stateid){.seqid = UINT32_MAX} : state_bump(state);
-        state_free(state);
+        if (caller->minor)
+            state_free(state);
+        else
+            close_and_keep(state);
     }
     state_unlock_all();
     return status;

@@ -65,6 +65,7 @@ void owner_free(struct state_owner *owner)
     state_table_remove(&state_all.owners, &owner->by_name);
     link_remove(&owner->of_client);
     state_all.owner_count--;
+    owner_forget_closed(owner);
     if (owner->busy) { /* its request frees it */
         owner->client = NULL;
         return;
@@ -134,11 +135,14 @@ static enum nfs4_status by_stateid(struct taking *t)
     struct state *state;
     struct nfs4_stateid any = *t->stateid;
     any.seqid = 0; /* a repeated request's is older than the state's */
-    enum nfs4_status status = state_find(t->caller, &any, 0, &state);
-    if (status != NFS4_OK)
-        return status;
-    client_renew(state->client);
-    t->owner = state->owner;
+    t->owner = state_owner_of(t->caller, t->stateid);
+    if (!t->owner) {
+        enum nfs4_status status = state_find(t->caller, &any, 0, &state);
+        if (status != NFS4_OK)
+            return status;
+        t->owner = state->owner;
+    }
+    client_renew(t->owner->client);
     t->busy = t->owner->busy;
     return t->busy ? NFS4_OK : take(t->owner, t->seqid, t->kept);
 }

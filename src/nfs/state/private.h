@@ -128,6 +128,7 @@ struct state_owner {
     uint8_t *kept;
     uint32_t kept_length;
     struct store_object kept_object;
+    struct state *closed;    /* the last one, of minor version 0 */
     uint32_t length;
     uint8_t bytes[];
 };
@@ -156,6 +157,7 @@ struct state {
     _Atomic uint32_t seqid, access, deny; /* read without the mutex */
     uint32_t shares;             /* bit (access | deny << 2): such an open has been made and not closed */
     bool unconfirmed;
+    bool closed;                 /* there only for a repeated CLOSE: owner->closed */
 };
 
 struct state_range {
@@ -235,6 +237,9 @@ struct state_file *file_find(const struct store_object *object);
 void file_check(struct state_file *file); /* frees it if nothing is left */
 struct state *state_new(enum state_kind kind, struct state_owner *owner, struct state_file *file);
 void state_free(struct state *state);     /* with its locks */
+void owner_forget_closed(struct state_owner *owner);
+/* Whose last closed open this was; NULL: nobody's. */
+struct state_owner *state_owner_of(const struct state_caller *caller, const struct nfs4_stateid *stateid);
 /* What a stateid of this caller stands for.  `kind` 0: any.  seqid 0 is the present one. */
 enum nfs4_status state_find(struct state_caller *caller, const struct nfs4_stateid *stateid, unsigned kind,
                             struct state **out);

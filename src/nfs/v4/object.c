@@ -115,6 +115,7 @@ enum nfs4_status nfs4_access(struct nfs4_compound *c) /* 18.1 */
     if (c->minor < 2 && want & ~(uint32_t)ALL)
         return NFS4ERR_INVAL;
     want &= ALL;
+    uint32_t meant = ALL & ~STORE_ACCESS_EXECUTE; /* of a directory */
     uint32_t granted = STORE_ACCESS_READ | STORE_ACCESS_LOOKUP;
     if (c->fh.kind != NFS4_FH_ROOT) {
         struct store_attr attr;
@@ -124,9 +125,11 @@ enum nfs4_status nfs4_access(struct nfs4_compound *c) /* 18.1 */
                                                            &attr));
         if (status != NFS4_OK)
             return status;
+        if (attr.type != STORE_DIR)
+            meant = ALL & ~STORE_ACCESS_LOOKUP;
     }
-    xdr_put_u32(nfs4_out(c), want);
-    xdr_put_u32(nfs4_out(c), granted & want);
+    xdr_put_u32(nfs4_out(c), want & meant);
+    xdr_put_u32(nfs4_out(c), granted & want & meant);
     return NFS4_OK;
 }
 

@@ -131,7 +131,7 @@ static enum nfs4_status regular(const struct nfs4_compound *c, const struct stor
     case STORE_LNK:
         return NFS4ERR_SYMLINK;
     default:
-        return c->minor ? NFS4ERR_WRONG_TYPE : NFS4ERR_INVAL;
+        return c->minor ? NFS4ERR_WRONG_TYPE : NFS4ERR_SYMLINK; /* RFC 7530, 16.16.5 */
     }
 }
 

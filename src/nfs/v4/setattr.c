@@ -53,6 +53,8 @@ static enum nfs4_status get_owner(struct xdr_in *x, bool group, uint32_t *id)
     const uint8_t *text = xdr_get_opaque(x, UINT32_MAX, &length);
     if (x->bad)
         return NFS4ERR_BADXDR;
+    if (length == 0)
+        return NFS4ERR_INVAL;
     if (parse_number(text, length, id))
         return NFS4_OK;
     const uint8_t *at = memchr(text, '@', length);

@@ -40,10 +40,11 @@ static const struct {
 
 /* Where an operation's list of errors (RFC 8881, 15.2; RFC 7530, 13.2) has another status for the case. */
 static const struct {
+    uint32_t minor; /* and later ones */
     enum nfs4_op op;
     enum nfs4_status status, instead;
 } exceptions[] = {
-    {OP4_SETATTR, NFS4ERR_ISDIR, NFS4ERR_INVAL},
+    {1, OP4_SETATTR, NFS4ERR_ISDIR, NFS4ERR_INVAL},
 };
 
 static enum nfs4_status plain_status(int error)
@@ -60,7 +61,7 @@ enum nfs4_status nfs4_status(const struct nfs4_compound *c, int error)
         return NFS4_OK;
     enum nfs4_status status = plain_status(error);
     for (unsigned i = 0; i < sizeof exceptions / sizeof *exceptions; i++)
-        if (exceptions[i].op == c->op && exceptions[i].status == status)
+        if (c->minor >= exceptions[i].minor && exceptions[i].op == c->op && exceptions[i].status == status)
             return exceptions[i].instead;
     return status;
 }
