@@ -1,4 +1,4 @@
-/* Log lines to stderr: "time subject: text", under systemd's journal with "<level>" before it.  Any thread; one
+/* Log lines to stderr: "time subject: text", "<level>" before it where stderr is systemd's journal.  Any thread; one
  * write(2) a line, so lines never mix.  Nothing on the path of a request served from RAM logs. */
 #ifndef SLUICE_BASE_LOG_H
 #define SLUICE_BASE_LOG_H

@@ -97,8 +97,9 @@ static void add_warnings(json_t *warnings, const struct listener *l, const struc
     for (uint32_t i = 0; i < config->rule_count; i++)
         remote = remote || !config->rules[i].host;
     if (l->loopback)
-        json_array_append_new(warnings, json_string("the server listens on loopback only, so this works on "
-                              "this host alone; start sluiced with --listen 0.0.0.0:2049 for others"));
+        json_array_append_new(warnings, json_string("the server listens on loopback only, so this works on this host "
+                              "alone; --listen 0.0.0.0:2049, or listen = 0.0.0.0:2049 in its configuration, lets "
+                              "others in"));
     if (config->rule_count == 0)
         snprintf(text, sizeof text, "no rule lets anyone in; sluice volume set %s allow=host:rw lets this "
                  "host in", config->name);

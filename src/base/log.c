@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +40,21 @@ int log_level_parse(const char *text, enum log_level *out)
     return -EINVAL;
 }
 
+/* systemd names what it reads as the journal; stderr may lead elsewhere all the same. */
+static bool is_journal(void)
+{
+    static _Atomic int known; /* 1: it is, 2: it is not */
+    unsigned long long device, inode;
+    struct stat st;
+    if (!known) {
+        const char *stream = getenv("JOURNAL_STREAM");
+        bool is = stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && !fstat(STDERR_FILENO, &st) &&
+                  st.st_dev == device && st.st_ino == inode;
+        known = is ? 1 : 2;
+    }
+    return known == 1;
+}
+
 /* snprintf's result as what really was stored in `room` bytes. */
 static size_t stored(int written, size_t room)
 {
@@ -58,7 +75,7 @@ void log_line(enum log_level level, const char *subject, const char *format, ...
     gmtime_r(&now.tv_sec, &utc);
 
     size_t length = 0;
-    if (getenv("JOURNAL_STREAM")) /* systemd reads the priority off the line, people do not */
+    if (is_journal()) /* systemd reads the priority off the line, people do not */
         length = stored(snprintf(line, 8, "<%c>", levels[level].priority), 8);
     length += strftime(line + length, sizeof(line) - length, "%Y-%m-%dT%H:%M:%S", &utc);
     length += stored(snprintf(line + length, sizeof(line) - length,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "sluice/base_text.h"
 
 #ifndef SLUICE_VERSION
 #define SLUICE_VERSION "0.1"
@@ -254,8 +255,17 @@ static int unknown_command(int count, char **words)
 {
     if (count == 0)
         print_all(stderr);
-    else if (!complain_second(count, words))
-        cli_complain("unknown command '%s'; sluice help lists them", words[0]);
+    else if (!complain_second(count, words)) {
+        struct text_nearest nearest = {.word = words[0]};
+        char first[NAME_ROOM];
+        for (int i = 0; i < COMMANDS; i++) {
+            snprintf(first, sizeof first, "%.*s", (int)strcspn(commands[i].name, " "), commands[i].name);
+            text_nearest_look(&nearest, first);
+        }
+        const char *meant = text_nearest(&nearest);
+        cli_complain("unknown command '%s'; %s%s%ssluice help lists them", words[0], *meant ? "did you mean '" : "",
+                     meant, *meant ? "'? " : "");
+    }
     return EXIT_USAGE;
 }
 

@@ -57,17 +57,25 @@ def a_wrong_notify_socket_is_no_reason_not_to_serve():
             server.close()
 
 
-def the_journal_gets_priorities():
-    os.environ["JOURNAL_STREAM"] = "8:12345"
-    server = Server("--cache", "64Mi", "--metrics", "off")
-    try:
-        server.start()
-        server.stop()
-        for line in server.stderr().splitlines():
-            check(re.match(rb"<[3-7]>\d{4}-", line), line)
-    finally:
-        del os.environ["JOURNAL_STREAM"]
-        server.close()
+def the_journal_gets_priorities_and_nobody_else():
+    for own in (True, False):
+        server = Server("--cache", "64Mi", "--metrics", "off")
+        log = os.path.join(server.folder, "stderr.1")
+        with open(log, "w") as file:
+            st = os.fstat(file.fileno())
+        for start in range(2, 21):  # should the first port be somebody's
+            os.link(log, os.path.join(server.folder, f"stderr.{start}"))
+        os.environ["JOURNAL_STREAM"] = f"{st.st_dev}:{st.st_ino if own else st.st_ino + 1}"
+        try:
+            server.start()
+            server.stop()
+            lines = server.stderr().splitlines()
+            check(lines, "something is logged")
+            for line in lines:
+                check(re.match(rb"<[3-7]>\d{4}-" if own else rb"\d{4}-", line), line)
+        finally:
+            del os.environ["JOURNAL_STREAM"]
+            server.close()
 
 
 def the_unit_is_right():
@@ -103,7 +111,7 @@ def the_manual_says_what_the_help_says():
         check(b"SEE ALSO" in re.sub(rb".\x08", b"", done.stdout), page)
 
 
-TESTS = [readiness_and_the_end_are_told, a_wrong_notify_socket_is_no_reason_not_to_serve, the_journal_gets_priorities,
+TESTS = [readiness_and_the_end_are_told, a_wrong_notify_socket_is_no_reason_not_to_serve, the_journal_gets_priorities_and_nobody_else,
          the_unit_is_right,
          the_manual_says_what_the_help_says]
 
