@@ -13,7 +13,8 @@
 #include "sluice/volume.h"
 #include "volume/groups.h"
 
-enum { USERS_MOST = 8192, LOCKS = 64, RECORD_MOST = 1 << 20, FOUND_MOST = 65536, UNKNOWN_SECONDS = 60 };
+enum { USERS_MOST = 8192, LOCKS = 64, RECORD_MOST = 1 << 20, FOUND_MOST = 65536, UNKNOWN_SECONDS = 60,
+       AGAIN_SECONDS = 10 };
 
 struct user {
     struct rcu_head rcu;
@@ -33,12 +34,13 @@ void volume_set_groups_lifetime(unsigned seconds)
     lifetime = seconds;
 }
 
-static bool known(uint32_t uid, uint32_t *groups, uint32_t *count)
+/* As of when it counts: now, or 0 for those that are too old as well. */
+static bool known(uint32_t uid, uint64_t as_of_ns, uint32_t *groups, uint32_t *count)
 {
     bool found = false;
     rcu_read_lock();
     const struct user *u = rcu_dereference(users[uid % USERS_MOST]);
-    if (u && u->uid == uid && clock_monotonic_ns() < u->until_ns) {
+    if (u && u->uid == uid && as_of_ns < u->until_ns) {
         memcpy(groups, u->groups, u->count * sizeof *groups);
         *count = u->count;
         found = true;
@@ -52,7 +54,7 @@ struct lookup {
     struct user *user; /* NULL: no memory, or the name service does not answer */
 };
 
-static struct user *user_of(uint32_t uid, const gid_t *groups, int count)
+static struct user *user_of(uint32_t uid, const gid_t *groups, int count, unsigned seconds)
 {
     uint32_t kept = count > STORE_GROUPS_MAX ? STORE_GROUPS_MAX : (uint32_t)count;
     struct user *u = calloc(1, sizeof *u + kept * sizeof u->groups[0]);
@@ -60,7 +62,6 @@ static struct user *user_of(uint32_t uid, const gid_t *groups, int count)
         return NULL;
     u->uid = uid;
     u->count = kept;
-    unsigned seconds = count || lifetime < UNKNOWN_SECONDS ? lifetime : UNKNOWN_SECONDS;
     u->until_ns = clock_monotonic_ns() + seconds * UINT64_C(1000000000);
     for (uint32_t i = 0; i < kept; i++)
         u->groups[i] = groups[i];
@@ -80,12 +81,26 @@ static struct user *groups_by_name(uint32_t uid, const char *name, gid_t primary
             static _Atomic long last;
             if (count > STORE_GROUPS_MAX && log_ratelimit(&last))
                 log_warning("volume", "uid %u is in %d groups, of which %d count", uid, count, STORE_GROUPS_MAX);
-            struct user *u = user_of(uid, groups, found >= 0 ? count : room);
+            struct user *u = user_of(uid, groups, found >= 0 ? count : room, lifetime);
             free(groups);
             return u;
         }
         free(groups);
     }
+}
+
+/* What getpwuid_r(3) lists for a user that is not there. */
+static bool means_unknown(int error)
+{
+    return error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM;
+}
+
+/* Where the name service fails, what was known of the user goes on for a while: it may be why files can be reached. */
+static struct user *without_answer(uint32_t uid)
+{
+    uint32_t groups[STORE_GROUPS_MAX], count = 0;
+    known(uid, 0, groups, &count);
+    return user_of(uid, groups, (int)count, AGAIN_SECONDS);
 }
 
 static void look_up(void *arg)
@@ -100,14 +115,17 @@ static void look_up(void *arg)
         error = getpwuid_r(l->uid, &record, buffer, room, &found);
         if (!error && found)
             l->user = groups_by_name(l->uid, found->pw_name, found->pw_gid);
-        else if (error != ERANGE)
-            l->user = user_of(l->uid, NULL, 0);
+        else if (means_unknown(error))
+            l->user = user_of(l->uid, NULL, 0, lifetime < UNKNOWN_SECONDS ? lifetime : UNKNOWN_SECONDS);
         free(buffer);
     }
     static _Atomic long last;
-    if (error && error != ENOENT && error != ESRCH && log_ratelimit(&last))
-        log_warning("volume", "the groups of uid %u cannot be looked up: %s; the call's own count", l->uid,
-                    sl_strerror(-error));
+    if (means_unknown(error))
+        return;
+    l->user = without_answer(l->uid);
+    if (log_ratelimit(&last))
+        log_warning("volume", "the groups of uid %u cannot be looked up: %s; what was known of them, or else the "
+                    "call's own, count", l->uid, sl_strerror(-error));
 }
 
 static void user_free(struct rcu_head *head)
@@ -117,14 +135,14 @@ static void user_free(struct rcu_head *head)
 
 int volume_user_groups(uint32_t uid, uint32_t *groups, uint32_t *count)
 {
-    if (known(uid, groups, count))
+    if (known(uid, clock_monotonic_ns(), groups, count))
         return 0;
     if (!coro_self())
         return SL_EWAIT;
     struct coro_mutex *lock = &locks[uid % LOCKS];
     coro_mutex_lock(lock);
     *count = 0;
-    if (!known(uid, groups, count)) {
+    if (!known(uid, clock_monotonic_ns(), groups, count)) {
         struct lookup l = {.uid = uid};
         blocking_run(look_up, &l);
         if (l.user) {

@@ -184,6 +184,26 @@ same /tmp/copy/s /mnt/a/s "a restored volume differs"
 umount $a
 ok "a restored volume is seen by who has it mounted"
 
+# ---- access rules ----
+admin volume create $MODE.rules --allow 10.0.2.0/24:rw --squash none --owner 1000:1000 --mode 777
+mnt /$MODE.rules $b ,actimeo=0
+as 'echo first >/mnt/b/f' || fail "writing to a volume of rw"
+exec 4<$b/f 5>>$b/f
+admin volume set $MODE.rules allow=10.0.2.0/24:ro
+as 'dd if=/dev/zero bs=4k count=1 conv=fsync' >&5 2>/tmp/why && fail "an open file was written under a rule of ro"
+grep -q 'Read-only file system' /tmp/why || fail "writing under a rule of ro: $(cat /tmp/why)"
+exec 5>&-
+refused 'mkdir /mnt/b/d'
+[ "$(cat <&4)" = first ] || fail "reading an open file under a rule of ro"
+exec 4<&-
+admin volume set $MODE.rules allow=10.0.3.0/24:rw
+cat $b/f >/tmp/said 2>&1 && fail "a file was read without a rule"
+admin volume set $MODE.rules allow=10.0.2.0/24:rw:squash=all:anon=77.78
+as 'echo second >>/mnt/b/g && mkdir /mnt/b/d' || fail "writing after a rule let it in again"
+[ "$(stat -c %u:%g $b/g)" = 77:78 ] || fail "squash=all: $(stat -c %u:%g $b/g)"
+umount $b
+ok "rules changed under an open mount: ro, none, all squashed"
+
 # ---- limits ----
 mnt /$MODE $a
 as "cd /mnt/a && fio --name=l --size=${FIO}M --rw=randrw --bsrange=4k-256k --verify=crc32c --verify_fatal=1 --fsync=64 \

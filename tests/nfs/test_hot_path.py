@@ -9,7 +9,7 @@ import tempfile
 
 import harness
 from harness import TESTS, check, eq, run, test
-from rawrpc import NFS, PROC, ROOT, call_message, opaque, parse_reply, u32, u64
+from rawrpc import Cred, NFS, PROC, ROOT, call_message, opaque, parse_reply, u32, u64
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = tempfile.TemporaryDirectory(prefix="sluice-hot-")
@@ -128,6 +128,24 @@ def reads_of_holes_and_of_tiny_files(t):
         for (fh, offset, count), (status, got) in zip(calls, read_batch(t.nfs, calls)):
             eq((status, got), (0, bytes(count) if fh == hole else (b"abc" * 100)[offset:offset + count]))
     untouched(t, work)
+
+
+@test
+def groups_by_the_name_service(t):
+    """Known ones are found in RAM: of a user there is, and of one there is not."""
+    data = content(9)
+    fh = written(t, b"f", data)
+    chance = random.Random(10)
+    t.server.cli("volume", "set", "vol", "groups=server")
+    try:
+        untouched(t, lambda: random_reads(t, fh, data, chance, 4096))
+        eq(t.nfs.setattr(fh, mode=0o666).status, "OK")
+        unknown = t.server.connect(Cred(3987654, 3987654))
+        with unknown:
+            eq(unknown.read(fh, 0, 1).data, data[:1])
+            untouched(t, lambda: [eq(unknown.read(fh, n, 9).data, data[n:n + 9]) for n in range(50)])
+    finally:
+        t.server.cli("volume", "set", "vol", "groups=client")
 
 
 FILES = 300
