@@ -30,6 +30,14 @@ int cli_snapshot_create(const struct cli *cli)
     return created(cli, request);
 }
 
+enum { NAME_WIDTH = 28, BY_WIDTH = 10 };
+
+static int wider(int width, const char *text)
+{
+    int length = (int)strlen(text);
+    return length > width ? length : width;
+}
+
 static void show_snapshots(const json_t *answer)
 {
     json_t *s;
@@ -39,7 +47,12 @@ static void show_snapshots(const json_t *answer)
         printf("no snapshots yet; sluice snapshot create %s@NAME takes one\n", text_of(answer, "volume"));
         return;
     }
-    printf("%-28s %-21s %-10s %8s %8s %s\n", "NAME", "TAKEN", "BY", "USED", "HELD", "LOCKED UNTIL");
+    int name_width = NAME_WIDTH, by_width = BY_WIDTH;
+    json_array_foreach (all, i, s) {
+        name_width = wider(name_width, text_of(s, "name"));
+        by_width = wider(by_width, text_of(s, "by"));
+    }
+    printf("%-*s %-21s %-*s %8s %8s %s\n", name_width, "NAME", "TAKEN", by_width, "BY", "USED", "HELD", "LOCKED UNTIL");
     json_array_foreach (all, i, s) {
         char when[DATE_TEXT], until[DATE_TEXT] = "", used[32], held[32] = "-";
         date_format(number_of(s, "created"), when);
@@ -47,7 +60,7 @@ static void show_snapshots(const json_t *answer)
             date_format(number_of(s, "locked_until"), until);
         if (json_object_get(s, "bytes_held"))
             bytes_text(held, (uint64_t)number_of(s, "bytes_held"));
-        printf("%-28s %-21s %-10s %8s %8s %s\n", text_of(s, "name"), when, text_of(s, "by"),
+        printf("%-*s %-21s %-*s %8s %8s %s\n", name_width, text_of(s, "name"), when, by_width, text_of(s, "by"),
                bytes_text(used, (uint64_t)number_of(s, "bytes_used")), held, until);
     }
 }

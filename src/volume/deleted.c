@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "sluice/base_log.h"
 #include "sluice/volume_gate.h"
 #include "volume/change.h"
 
@@ -219,7 +220,12 @@ static struct volume *last_deleted(const char *name)
 static int take_back(struct volume *old, const char *to, uint32_t *tree, char why[256])
 {
     struct volume_config config = old->config;
+    struct volume_policy policy;
     snprintf(config.name, sizeof config.name, "%s", to);
+    if (*config.policy && policy_get(config.policy, &policy)) {
+        log_warning("volume", "%s comes back without a policy: '%s' has been deleted", to, config.policy);
+        config.policy[0] = 0;
+    }
     struct volume *v = volume_next(old, &config);
     if (!v)
         return change_no_memory(why);

@@ -94,6 +94,19 @@ static int fake_restore(struct store *s, uint32_t volume, uint32_t snapshot, str
     return safety ? fake_snapshot(s, safety, 1) : refuse;
 }
 
+static int fake_usage(struct store *s, uint32_t tree, struct store_usage *out)
+{
+    *out = (struct store_usage){0};
+    return 0;
+}
+
+static int split_says;
+
+static int fake_split(struct store *s, uint32_t tree, bool (*go_on)(void *arg, uint64_t bytes), void *arg)
+{
+    return refuse ? refuse : split_says;
+}
+
 /* ---- named records ---- */
 
 static struct {
@@ -138,6 +151,8 @@ static const struct store_ops ops = {.tree_create = fake_create,
                                      .tree_each = fake_each,
                                      .snapshot = fake_snapshot,
                                      .clone = fake_clone,
+                                     .split = fake_split,
+                                     .usage = fake_usage,
                                      .restore = fake_restore,
                                      .named_put = fake_named_put,
                                      .named_each = fake_named_each};

@@ -165,6 +165,19 @@ static int do_delete(struct call *c)
     return volume_delete(c->tree, false, c->why);
 }
 
+static int do_undelete(struct call *c)
+{
+    return volume_undelete(c->name, c->name, &c->tree, c->why);
+}
+
+static int policy_of(void *arg, const struct volume_info *info)
+{
+    void **search = arg;
+    if (strcmp(info->config->name, search[0]) == 0)
+        strcpy(search[1], info->config->policy);
+    return 0;
+}
+
 static int do_purge(struct call *c)
 {
     return volume_purge();
@@ -349,6 +362,21 @@ static void what_is_deleted_after_the_clock_went_back_is_kept(void **state)
     assert_int_equal(kept, 1);
 }
 
+static void a_volume_comes_back_without_a_policy_that_is_gone(void **state)
+{
+    char policy[VOLUME_NAME_MAX + 1] = "unset";
+    put_policy("goes", "hourly=1");
+    struct call c = {.tree = volume("comes-back", "goes"), .name = "goes"};
+    assert_int_equal(run(do_delete, &c), 0);
+    assert_int_equal(run(do_policy_delete, &c), 0);
+    c.name = "comes-back";
+    assert_int_equal(run(do_undelete, &c), 0);
+    put_policy("goes", "hourly=2"); /* another one of that name is not its */
+    const void *search[] = {"comes-back", policy};
+    volume_each(policy_of, search);
+    assert_string_equal(policy, "");
+}
+
 static void policies_are_kept_and_not_deleted_while_used(void **state)
 {
     struct volume_policy policy;
@@ -392,6 +420,7 @@ int main(void)
         cmocka_unit_test(those_made_by_hand_have_no_prefix_of_a_policy),
         cmocka_unit_test(a_part_that_comes_back_begins_anew),
         cmocka_unit_test(what_is_deleted_after_the_clock_went_back_is_kept),
+        cmocka_unit_test(a_volume_comes_back_without_a_policy_that_is_gone),
         cmocka_unit_test(policies_are_kept_and_not_deleted_while_used),
     };
     rcu_register_thread();

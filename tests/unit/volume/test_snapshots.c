@@ -57,6 +57,17 @@ static int do_snapshot_delete(struct call *c)
     return volume_snapshot_delete(c->tree, c->why);
 }
 
+static int do_split(struct call *c)
+{
+    return volume_split(c->tree, c->flag, c->why);
+}
+
+static int do_split_some(struct call *c)
+{
+    volume_split_some();
+    return 0;
+}
+
 static int do_rename(struct call *c)
 {
     return volume_snapshot_rename(c->tree, c->name, c->why);
@@ -346,6 +357,37 @@ static void a_thousand_come_and_go_in_any_order(void **state)
     }
 }
 
+/* A pool that takes no changes at present: the round ends, and the next one tries again. */
+static void a_split_that_cannot_be_recorded_waits_for_the_next_round(void **state)
+{
+    struct call c = {.count = 1, .name = "split"}, some = {0};
+    strcpy(c.config.name, "splitting");
+    assert_int_equal(run(do_create, &c), 0);
+    assert_int_equal(run(do_split, &c), -EINVAL); /* no clone */
+    assert_int_equal(run(do_snapshot, &c), 0);
+    c.tree = c.out[0];
+    strcpy(c.config.name, "split");
+    assert_int_equal(run(do_clone, &c), 0);
+    c.tree = c.out[0];
+    c.flag = true;
+    assert_int_equal(run(do_split, &c), -EINVAL); /* nothing to pause */
+    c.flag = false;
+    assert_int_equal(run(do_split, &c), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        refuse = i ? -EIO : SL_EFROZEN;
+        run(do_split_some, &some);
+        assert_int_equal(volume_split_state(c.tree), VOLUME_SPLIT_WANTED);
+    }
+    refuse = 0;
+    split_says = -EIO;
+    run(do_split_some, &some);
+    assert_int_equal(volume_split_state(c.tree), VOLUME_SPLIT_PAUSED);
+    split_says = 0;
+    assert_int_equal(run(do_split, &c), 0);
+    run(do_split_some, &some);
+    assert_int_equal(volume_split_state(c.tree), VOLUME_SPLIT_NONE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +400,7 @@ int main(void)
         cmocka_unit_test(clones_are_of_snapshots_and_remember_which),
         cmocka_unit_test(a_restore_takes_a_safety_snapshot),
         cmocka_unit_test(a_thousand_come_and_go_in_any_order),
+        cmocka_unit_test(a_split_that_cannot_be_recorded_waits_for_the_next_round),
     };
     rcu_register_thread();
     volume_set_clock(fake_clock);
