@@ -48,6 +48,10 @@ void coro_wake_remote(struct coro *c);
 /* Lets everything else that is ready run, then goes on. */
 void coro_yield(void);
 
+/* Before each piece of a long computation, of so many bytes: a worker does a bounded number of them in a pass, and what
+ * has come meanwhile in between.  Who has begun goes on first.  Nothing on a main stack. */
+void coro_pace(unsigned bytes, bool begun);
+
 /* Suspends for about `ms` milliseconds. */
 void coro_sleep(unsigned ms);
 

@@ -41,6 +41,7 @@ enum {
     POOL_MOST = 256,
     LIMIT_DEFAULT = 20000,
     SPINS_BEFORE_YIELD = 200,
+    PACE_BYTES = 256 * 1024, /* some 25 us of copying with checksums */
 };
 
 void coro_switch(void **save, void *to);
@@ -73,6 +74,14 @@ static void queue_push(struct coro_queue *q, struct coro *c)
     else
         q->first = c;
     q->last = c;
+}
+
+static void queue_push_first(struct coro_queue *q, struct coro *c)
+{
+    c->next = q->first;
+    q->first = c;
+    if (!q->last)
+        q->last = c;
 }
 
 static struct coro *queue_pop(struct coro_queue *q)
@@ -311,6 +320,33 @@ void coro_yield(void)
     c->queued = true;
     queue_push(&c->worker->yielded, c);
     switch_to(c->resumer);
+}
+
+void coro_pace(unsigned bytes, bool begun)
+{
+    struct coro *c = coro_self();
+    if (!c)
+        return;
+    struct worker *w = c->worker;
+    if (w->paced_bytes >= PACE_BYTES || (!begun && w->paced.first)) {
+        c->queued = true;
+        if (begun)
+            queue_push_first(&w->paced, c);
+        else
+            queue_push(&w->paced, c);
+        switch_to(c->resumer);
+    }
+    w->paced_bytes += bytes;
+}
+
+void coro_run_paced(struct worker *w)
+{
+    struct coro *c;
+    w->paced_bytes = 0;
+    while (w->paced_bytes < PACE_BYTES && (c = queue_pop(&w->paced))) {
+        c->queued = false;
+        resume(w, c);
+    }
 }
 
 struct sleeper {

@@ -307,7 +307,7 @@ static void wake_done(struct ring_op *op, int result, uint32_t cqe_flags)
 
 static bool something_left(struct worker *w)
 {
-    return w->ready.first || w->yielded.first || w->end_first || w->stashed ||
+    return w->ready.first || w->yielded.first || w->paced.first || w->end_first || w->stashed ||
            atomic_load(&w->inbox) || io_uring_cq_ready(&w->ring);
 }
 
@@ -331,6 +331,7 @@ static void loop(struct worker *w)
 {
     while (!atomic_load_explicit(&quitting, memory_order_relaxed)) {
         coro_ready_yielded(w);
+        coro_run_paced(w);
         run_completions(w);
         run_inbox(w);
         for (unsigned round = 0; round < ROUNDS_MOST; round++) {

@@ -48,6 +48,8 @@ struct worker {
     struct coro *current;
     struct coro_queue ready;
     struct coro_queue yielded; /* ready again from the next pass on */
+    struct coro_queue paced;   /* in the midst of long computations */
+    uint64_t paced_bytes;      /* of those in this pass */
     struct coro *all;
     struct coro *pool;
     unsigned pooled;
@@ -73,6 +75,8 @@ void coro_init_worker(struct worker *w);
 void coro_free_worker(struct worker *w);
 /* Runs what is ready, at most `budget` resumptions. */
 void coro_run_ready(struct worker *w, unsigned budget);
+/* Begins a pass: as many pieces of long computations as one may have. */
+void coro_run_paced(struct worker *w);
 /* Those that yielded in the last pass become ready. */
 void coro_ready_yielded(struct worker *w);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define MARK_LAST UINT32_C(0x80000000)
-enum { MARK_SIZE = 4, DIRECT_LEAST = 4096 };
+enum { MARK_SIZE = 4, DIRECT_LEAST = 4096, DIRECT_MOST = 256 * 1024 /* at once: others are waiting */ };
 
 int record_reader_init(struct record_reader *r, struct buffer_pool *pool, uint32_t record_max)
 {
@@ -25,7 +25,7 @@ void record_space(struct record_reader *r, uint8_t **at, uint32_t *room, bool *w
     *whole = r->direct;
     if (r->direct) {
         *at = r->record.at + r->have;
-        *room = r->left;
+        *room = r->left < DIRECT_MOST ? r->left : DIRECT_MOST;
         return;
     }
     if (r->start == r->end) {

@@ -430,6 +430,7 @@ static void fill_parts(struct write *w)
 {
     for (unsigned i = 0; i < w->part_count; i++) {
         const struct part *p = &w->parts[i];
+        coro_pace(p->count * BLOCK, i > 0);
         for (unsigned b = 0; b < p->count; b++) {
             uint64_t block = w->first + p->first + b;
             uint8_t *to = p->data + (size_t)b * BLOCK;

@@ -249,6 +249,50 @@ static void a_mutex_lets_one_in_across_workers(void **state)
     coro_mutex_unlock(&mutex);
 }
 
+/* ---- long computations ---- */
+
+enum { PACED = 3, PIECES = 8, PIECE = 128 * 1024 };
+static char pieces[PACED * PIECES + 1];
+static unsigned pieces_done, yields_between;
+static bool others_serve;
+
+static void compute(void *arg)
+{
+    for (int i = 0; i < PIECES; i++) {
+        coro_pace(PIECE, i > 0);
+        pieces[pieces_done++] = (char)('a' + (intptr_t)arg);
+    }
+    atomic_fetch_add(&finished_spawns, 1);
+}
+
+/* Sees how far they have come in each pass. */
+static int watch_pieces(void *arg)
+{
+    unsigned before = 0, most = 0;
+    for (intptr_t i = 0; i < PACED; i++)
+        assert_int_equal(coro_start(compute, (void *)i), 0);
+    others_serve = pieces_done < PACED * PIECES;
+    before = pieces_done;
+    while (pieces_done < PACED * PIECES) {
+        coro_yield();
+        most = pieces_done - before > most ? pieces_done - before : most;
+        before = pieces_done;
+        yields_between++;
+    }
+    return (int)most;
+}
+
+static void long_computations_take_turns_with_everything_else(void **state)
+{
+    atomic_store(&finished_spawns, 0);
+    int most = worker_call(worker_at(0), watch_pieces, NULL);
+    assert_int_equal(atomic_load(&finished_spawns), PACED);
+    assert_true(others_serve);
+    assert_in_range(most, 1, 2); /* 256 KiB a pass */
+    assert_in_range(yields_between, PACED * PIECES / 2 - 2, PACED * PIECES);
+    assert_string_equal(pieces, "aaaaaaaabbbbbbbbcccccccc"); /* who has begun goes on first */
+}
+
 /* ---- nesting, pass ends ---- */
 
 static char order[16];
@@ -432,6 +476,7 @@ int main(void)
         cmocka_unit_test(no_wake_across_threads_is_lost),
         cmocka_unit_test(tasks_run_in_the_order_of_posting),
         cmocka_unit_test(a_mutex_lets_one_in_across_workers),
+        cmocka_unit_test(long_computations_take_turns_with_everything_else),
         cmocka_unit_test(a_started_coroutine_runs_at_once_and_returns_to_its_starter),
         cmocka_unit_test(beyond_the_limit_starting_fails),
         cmocka_unit_test(blocking_calls_run_on_their_own_threads),
