@@ -282,7 +282,9 @@ enum nfs4_status state_sequence(struct state_caller *caller, struct state_sequen
     }
     caller->session = session;
     caller->client = session->client; /* held by the session */
-    client_renew(session->client);
+    uint32_t now = (uint32_t)(caller->call->received_ns / 1000000000);
+    if (atomic_load_explicit(&session->client->renewed, memory_order_relaxed) != now)
+        atomic_store_explicit(&session->client->renewed, now, memory_order_relaxed);
     sequence->highest_slot = sequence->target_highest = session->fore.max_requests - 1;
     sequence->status_flags = 0;
     sequence->fore = session->fore;

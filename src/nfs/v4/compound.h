@@ -70,9 +70,10 @@ enum nfs4_status nfs4_replay(struct nfs4_compound *c, struct state_bytes reply);
 /* The name of an operation, for counters; NULL: none. */
 const char *nfs4_op_name(uint32_t op);
 
-/* ---- gate.c ---- */
+/* ---- look.c ---- */
 
 bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn); /* rpc_version.turn */
+void nfs4_expect(const struct rpc_expected *calls, unsigned count); /* rpc_version.expect */
 
 /* ---- status.c ---- */
 

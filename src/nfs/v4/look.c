@@ -1,6 +1,7 @@
-/* Before a COMPOUND is run it passes its volume's gate: that of the first handle in it, with what all of its READs and
- * WRITEs ask for.  It is looked at as far as its operations are of those that come with data; one that concerns no
- * volume, or one that the caller may not use, passes. */
+/* A COMPOUND is looked at before it is run, as far as its operations are of those that come with data: to pass its
+ * volume's gate, which is that of the first handle in it, with what all of its READs and WRITEs ask for (one that
+ * concerns no volume, or one that the caller may not use, passes); and to fetch what the calls that arrived together
+ * will need. */
 #include "nfs/access.h"
 #include "nfs/nfs3.h"
 #include "nfs/v4/compound.h"
@@ -13,6 +14,9 @@ struct view {
     bool has_object;
     uint64_t bytes;
     enum gate_way way;
+    uint64_t offset; /* of the first READ, whose length is the bytes */
+    bool has_read;
+    struct store_name name; /* of a LOOKUP, where the look ends */
 };
 
 static void add_bytes(struct view *view, uint32_t bytes)
@@ -26,6 +30,17 @@ static void look_at_handle(struct xdr_in *in, struct view *view)
     const uint8_t *handle = xdr_get_opaque(in, NFS4_FHSIZE, &length);
     if (!in->bad && !view->has_object)
         view->has_object = handle_peek(handle, length, &view->object) && view->object.tree;
+}
+
+static bool look_at_read(struct xdr_in *in, struct view *view)
+{
+    xdr_take(in, NFS4_STATEID_SIZE);
+    uint64_t offset = xdr_get_u64(in);
+    if (!view->has_read)
+        view->offset = offset;
+    view->has_read = true;
+    add_bytes(view, xdr_get_u32(in));
+    return true;
 }
 
 /* False: what follows is not looked at. */
@@ -51,9 +66,10 @@ static bool look_at(struct xdr_in *in, struct view *view)
     case OP4_COMMIT:
         return xdr_take(in, 12);
     case OP4_READ:
-        xdr_take(in, NFS4_STATEID_SIZE + 8);
-        add_bytes(view, xdr_get_u32(in));
-        return true;
+        return look_at_read(in, view);
+    case OP4_LOOKUP:
+        view->name.bytes = (const char *)xdr_get_opaque(in, STORE_NAME_MAX, &view->name.length);
+        return false;
     case OP4_WRITE:
         xdr_take(in, NFS4_STATEID_SIZE + 8 + 4);
         view->way = GATE_WRITE;
@@ -72,9 +88,8 @@ static bool look_at(struct xdr_in *in, struct view *view)
     }
 }
 
-static bool look(const struct rpc_call *call, struct view *view)
+static bool look(struct xdr_in in, struct view *view)
 {
-    struct xdr_in in = call->args;
     uint32_t length;
     *view = (struct view){.way = GATE_READ};
     xdr_get_opaque(&in, UINT32_MAX, &length); /* tag */
@@ -89,7 +104,7 @@ static bool look(const struct rpc_call *call, struct view *view)
 bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn)
 {
     struct view view;
-    if (gate_is_off() || call->procedure == 0 || !look(call, &view) || !access_permitted(call, view.object.tree))
+    if (gate_is_off() || call->procedure == 0 || !look(call->args, &view) || !access_permitted(call, view.object.tree))
         return true;
     struct gate *gate = gate_of(view.object.tree, call->conn_scratch + ACCESS_GATE_SCRATCH);
     if (!gate)
@@ -100,4 +115,21 @@ bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn)
         return true;
     *(struct gate_call *)turn->room = (struct gate_call){.gate = gate, .bytes = bytes, .way = view.way};
     return false;
+}
+
+void nfs4_expect(const struct rpc_expected *calls, unsigned count)
+{
+    struct store_range ranges[RPC_EXPECT_MOST];
+    unsigned found = 0;
+    if (!nfs_server.ops->expect)
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        struct view view;
+        if (calls[i].procedure != 1 || !look(calls[i].args, &view) || view.way != GATE_READ)
+            continue;
+        ranges[found++] = (struct store_range){.object = view.object, .offset = view.offset,
+                                               .length = view.has_read ? (uint32_t)view.bytes : 0, .name = view.name};
+    }
+    if (found)
+        nfs_server.ops->expect(nfs_server.store, ranges, found);
 }
