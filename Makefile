@@ -78,9 +78,12 @@ install: all ## install under PREFIX (default /usr/local)
 	[ -e $(DESTDIR)/etc/sluice.conf ] || { install -d $(DESTDIR)/etc && \
 		sed 's|^#pool =.*|pool = /var/lib/sluice/pool|; s|^#socket =.*|socket = /run/sluice/control.sock|' conf/sluice.conf \
 		>$(DESTDIR)/etc/sluice.conf; }
-	install -m644 docs/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	mkdir -p $(BUILD)/man
+	cp docs/*.[58] $(BUILD)/man/
+	-@SLUICE_BUILD=$(BUILD) docs/make-man --into $(BUILD)/man # as this build's help says; without python3 as they are
+	install -m644 $(BUILD)/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 	install -d $(DESTDIR)$(PREFIX)/share/man/man5
-	install -m644 docs/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
+	install -m644 $(BUILD)/man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5/
 	install -m644 conf/sluice.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 
 quickstart: ## build, start a server, import DATA=DIR, read it back over NFS, survive kill -9

@@ -86,6 +86,8 @@ def the_unit_is_right():
         with open(unit) as file:
             text = file.read()
         check("ExecStart=/usr/local/sbin/sluiced --config /etc/sluice.conf\n" in text, text)
+        for page in ("man8/sluice.8", "man8/sluiced.8", "man5/sluice.conf.5"):
+            check(os.path.getsize(os.path.join(folder, "usr/local/share/man", page)) > 1000, page)
         # the configuration that goes with it is one that the server takes
         subprocess.run([os.path.join(folder, "usr/local/sbin/sluiced"), "--config", os.path.join(folder, "etc/sluice.conf"),
                         "--check-config"], check=True, stdout=subprocess.DEVNULL)

@@ -133,4 +133,11 @@ def a_clone_of_a_clone_being_split_is_not_split_itself(c):
     raw.wrong("it is no clone", "clone-split", name="base")
 
 
+@test
+def a_mistyped_command_is_offered(c):
+    for typed, meant in (("acces", "access"), ("tpo", "top"), ("volumes", "volume"), ("frobnicate", None)):
+        said = c.server.cli(typed, "x", check=False).decode()
+        eq(f"did you mean '{meant}'?" in said, meant is not None, said)
+
+
 sys.exit(harness.run("--cache", "64Mi"))
