@@ -88,7 +88,6 @@ struct state_client {
     uint32_t sequence;            /* of CREATE_SESSION: the next */
     bool created;                 /* ... and its last reply, if there was one */
     struct state_create_session last_created;
-    enum nfs4_status last_status;
     uint32_t owner_length;
     uint8_t owner[];
 };

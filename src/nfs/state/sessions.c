@@ -133,7 +133,7 @@ static enum nfs4_status create_session(const struct state_caller *caller, struct
         return NFS4ERR_STALE_CLIENTID;
     if (client->created && create->sequence + 1 == client->sequence) {
         *create = client->last_created;
-        return client->last_status;
+        return NFS4_OK;
     }
     if (create->sequence != client->sequence)
         return NFS4ERR_SEQ_MISORDERED;
@@ -142,13 +142,12 @@ static enum nfs4_status create_session(const struct state_caller *caller, struct
     *is_new = !client->confirmed;
     memcpy(record, client->owner_hash, OWNER_HASH);
     enum nfs4_status status = create_new(client, create);
-    if (status == NFS4ERR_DELAY || status == NFS4ERR_STALE_CLIENTID)
-        return status;
+    if (status != NFS4_OK)
+        return status; /* it has changed nothing, and may be tried again with the same number */
     client->sequence++;
     client->created = true;
-    client->last_status = status;
     client->last_created = *create;
-    return status;
+    return NFS4_OK;
 }
 
 enum nfs4_status state_create_session(struct state_caller *caller, struct state_create_session *create)
