@@ -105,6 +105,9 @@ struct rpc_version {
     /* Optional: calls that arrived together, so that what they will need can be fetched into the processor's
      * cache for all of them at once.  Only a hint: it changes nothing, never waits, and is not always given. */
     void (*expect)(const struct rpc_expected *calls, unsigned count);
+    /* Optional: of a procedure that does not always change something: does this call, as rpc_procedure.changes means
+     * it?  Looks at the arguments, and leaves them as they are. */
+    bool (*changes)(const struct rpc_call *call);
     /* Optional: asked before a call is run, on the main stack.  False: it has to wait, and what turn->room holds then
      * is given to hold(), which has rpc_turn_comes() called on the worker some time later. 0; SL_EDELAY: that would be
      * too late, the call is run with `delayed` set; -EAGAIN, -ENOMEM: to be tried again in some milliseconds. */

@@ -133,7 +133,13 @@ static void call_run(void *arg)
     struct call *call = arg;
     if (!call->rpc.resumed)
         reply_reset(call);
+    struct xdr_in args = call->rpc.args;
     enum rpc_result result = call->procedure->handle(&call->rpc);
+    if (result == RPC_RESUME && !call->rpc.resumed) { /* it could not know that it is in a coroutine already */
+        call->rpc.resumed = true;
+        call->rpc.args = args;
+        result = call->procedure->handle(&call->rpc);
+    }
     for (unsigned i = 0; i < CORO_SPENTS; i++)
         call->rpc.spent_ns[i] += coro_spent()[i];
     bool done = call_result(call, result);
@@ -247,7 +253,8 @@ static int begin(struct call *call, struct record *record)
     struct rpc_turn turn;
     if (!call->is_held && call->version->turn && !call->version->turn(&call->rpc, &turn))
         return wait_for_turn(call, record, &turn);
-    return call->procedure->changes ? begin_change(call, record) : begin_query(call, record);
+    bool changes = call->procedure->changes || (call->version->changes && call->version->changes(&call->rpc));
+    return changes ? begin_change(call, record) : begin_query(call, record);
 }
 
 static int decode(struct call *call, struct record *record)

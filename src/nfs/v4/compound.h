@@ -73,6 +73,7 @@ const char *nfs4_op_name(uint32_t op);
 /* ---- look.c ---- */
 
 bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn); /* rpc_version.turn */
+bool nfs4_changes(const struct rpc_call *call); /* rpc_version.changes */
 void nfs4_expect(const struct rpc_expected *calls, unsigned count); /* rpc_version.expect */
 
 /* ---- status.c ---- */

@@ -10,13 +10,15 @@
 enum { LOOK_AT_MOST = 64, SEQUENCE_SIZE = NFS4_SESSIONID_SIZE + 16 };
 
 struct view {
+    uint32_t minor;
+    bool changes_names; /* or attributes */
     struct store_object object;
     bool has_object;
     uint64_t bytes;
     enum gate_way way;
     uint64_t offset; /* of the first READ, whose length is the bytes */
     bool has_read;
-    struct store_name name; /* of a LOOKUP, where the look ends */
+    struct store_name name; /* of the first LOOKUP */
 };
 
 static void add_bytes(struct view *view, uint32_t bytes)
@@ -43,6 +45,15 @@ static bool look_at_read(struct xdr_in *in, struct view *view)
     return true;
 }
 
+static bool look_at_name(struct xdr_in *in, struct view *view)
+{
+    struct store_name name;
+    name.bytes = (const char *)xdr_get_opaque(in, STORE_NAME_MAX, &name.length);
+    if (!view->name.length)
+        view->name = name;
+    return true;
+}
+
 /* False: what follows is not looked at. */
 static bool look_at(struct xdr_in *in, struct view *view)
 {
@@ -53,6 +64,7 @@ static bool look_at(struct xdr_in *in, struct view *view)
     case OP4_PUTFH:
         look_at_handle(in, view);
         return true;
+    case OP4_PUTROOTFH:
     case OP4_SAVEFH:
     case OP4_RESTOREFH:
     case OP4_GETFH:
@@ -68,8 +80,7 @@ static bool look_at(struct xdr_in *in, struct view *view)
     case OP4_READ:
         return look_at_read(in, view);
     case OP4_LOOKUP:
-        view->name.bytes = (const char *)xdr_get_opaque(in, STORE_NAME_MAX, &view->name.length);
-        return false;
+        return look_at_name(in, view);
     case OP4_WRITE:
         xdr_take(in, NFS4_STATEID_SIZE + 8 + 4);
         view->way = GATE_WRITE;
@@ -82,18 +93,20 @@ static bool look_at(struct xdr_in *in, struct view *view)
     case OP4_RENAME:
     case OP4_SETATTR:
         view->way = GATE_WRITE;
+        view->changes_names = true;
         return false;
     default:
         return false;
     }
 }
 
+/* False: nothing in it is in a volume by its handle. */
 static bool look(struct xdr_in in, struct view *view)
 {
     uint32_t length;
     *view = (struct view){.way = GATE_READ};
     xdr_get_opaque(&in, UINT32_MAX, &length); /* tag */
-    xdr_get_u32(&in);                         /* minor version */
+    view->minor = xdr_get_u32(&in);
     uint32_t count = xdr_get_u32(&in);
     for (uint32_t i = 0; i < count && i < LOOK_AT_MOST && !in.bad; i++)
         if (!look_at(&in, view))
@@ -115,6 +128,16 @@ bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn)
         return true;
     *(struct gate_call *)turn->room = (struct gate_call){.gate = gate, .bytes = bytes, .way = view.way};
     return false;
+}
+
+/* Minor version 0 alone has no slots that would answer such calls once; its OPENs and locks have their seqids. */
+bool nfs4_changes(const struct rpc_call *call)
+{
+    struct view view;
+    if (call->procedure != 1)
+        return false;
+    look(call->args, &view);
+    return view.minor == 0 && view.changes_names;
 }
 
 void nfs4_expect(const struct rpc_expected *calls, unsigned count)

@@ -126,7 +126,7 @@ enum nfs4_status nfs4_access(struct nfs4_compound *c) /* 18.1 */
         if (status != NFS4_OK)
             return status;
         if (attr.type != STORE_DIR)
-            meant = ALL & ~STORE_ACCESS_LOOKUP;
+            meant = ALL & ~(STORE_ACCESS_LOOKUP | STORE_ACCESS_DELETE);
     }
     xdr_put_u32(nfs4_out(c), want & meant);
     xdr_put_u32(nfs4_out(c), granted & want & meant);
