@@ -20,6 +20,7 @@ enum {
     RING_ENTRIES = 4096,
     RING_COMPLETIONS = 32768,
     READY_BUDGET = 4096, /* resumptions between two submissions */
+    COMPLETIONS_LEAST = 16, /* of a pass, or half of those there are: replies leave, and reads begin, in between */
     ROUNDS_MOST = 16,    /* of coroutines and end-of-pass tasks in one pass */
     DRAIN_MS = 1000,
     SPAWN_RETRY_MS = 1,
@@ -166,8 +167,8 @@ static void run_stash(struct worker *w)
 static void run_completions(struct worker *w)
 {
     run_stash(w);
-    unsigned budget = io_uring_cq_ready(&w->ring);
-    unsigned head;
+    unsigned ready = io_uring_cq_ready(&w->ring), head;
+    unsigned budget = ready / 2 > COMPLETIONS_LEAST ? ready / 2 : ready < COMPLETIONS_LEAST ? ready : COMPLETIONS_LEAST;
     struct io_uring_cqe *cqe;
     io_uring_for_each_cqe(&w->ring, head, cqe)
     {
