@@ -122,14 +122,20 @@ static int remove_empty(struct local *l)
     return error && error != SL_EREFUSED ? error : 1;
 }
 
-/* What emptying it would give back; 0: it is more than half live.  Holes that were punched are counted out. */
-static uint64_t gain_of(const struct seg *seg)
+/* Holes that were punched are counted out. */
+static uint64_t bytes_on_disk(const struct seg *seg)
 {
     struct stat info;
+    return fstat(seg->fd, &info) ? 0 : (uint64_t)info.st_blocks * 512;
+}
+
+/* What emptying it would give back; 0: it is more than half live. */
+static uint64_t gain_of(const struct seg *seg)
+{
     uint64_t live = (uint64_t)atomic_load(&seg->live) * SEG_BLOCK;
-    if (!live || live / SEG_BLOCK == seg->swept_live || fstat(seg->fd, &info))
+    if (!live || live / SEG_BLOCK == seg->swept_live)
         return 0;
-    uint64_t there = (uint64_t)info.st_blocks * 512;
+    uint64_t there = bytes_on_disk(seg);
     return there > 2 * live ? there - live : 0;
 }
 
@@ -144,6 +150,15 @@ static bool is_worth_it(struct local *l, uint64_t gain)
     return gain && gain >= (share > 64 * MIB ? 64 * MIB : share);
 }
 
+/* In all segments.  In an RCU read section. */
+static uint64_t live_blocks(const struct seg_table *table)
+{
+    uint64_t live = 0;
+    for (unsigned i = 0; i < table->count; i++)
+        live += atomic_load(&table->at[i]->live);
+    return live;
+}
+
 static struct sweep *choose(struct local *l)
 {
     struct seg_store *st = l->segs;
@@ -152,36 +167,47 @@ static struct sweep *choose(struct local *l)
     uint64_t gain = 0, live = 0;
     if (!numbers)
         return NULL;
+    st->swept_bytes = st->swept_newest = 0;
     rcu_read_lock();
     const struct seg_table *table = rcu_dereference(st->table);
+    bool nothing_new = st->swept_in_vain && live_blocks(table) == st->swept_in_vain;
     for (unsigned i = 0; i < table->count && count < VICTIMS_MOST; i++) {
         uint64_t own = is_settled(table->at[i]) ? gain_of(table->at[i]) : 0;
         if (own && count && live + atomic_load(&table->at[i]->live) > MOVED_MOST)
             continue; /* another time */
         live += own ? atomic_load(&table->at[i]->live) : 0;
         gain += own;
-        if (own)
+        if (own) {
             numbers[count++] = table->at[i]->number;
+            st->swept_bytes += bytes_on_disk(table->at[i]);
+        }
     }
+    for (unsigned i = 0; i < table->count; i++)
+        if (table->at[i]->number > st->swept_newest)
+            st->swept_newest = table->at[i]->number;
     rcu_read_unlock();
-    if (is_worth_it(l, gain))
+    if (!nothing_new && is_worth_it(l, gain))
         return sweep_new(l, numbers, count);
     free(numbers);
     return NULL;
 }
 
-/* Where nothing was moved, what is still live in the sweep's segments could not be: they are not tried again as long as
- * that is so. */
+/* Where nothing was moved, what is still live in the sweep's segments could not be: they are not tried again as long
+ * as that is so.  Where moving took nearly as much room as it gave back (segments that are small for what a worker
+ * takes at once), doing it again would, too: nothing is tried again until something has become live or has died. */
 static void remember_rest(struct seg_store *st)
 {
-    if (sweep_has_moved(st->sweep))
-        return;
+    uint64_t taken = 0;
     rcu_read_lock();
     const struct seg_table *table = rcu_dereference(st->table);
-    for (unsigned i = 0; i < table->count; i++) {
+    for (unsigned i = 0; i < table->count; i++)
+        if (table->at[i]->number > st->swept_newest)
+            taken += bytes_on_disk(table->at[i]);
+    bool was_worth_it = sweep_has_moved(st->sweep) && taken < st->swept_bytes / 4 * 3;
+    st->swept_in_vain = was_worth_it ? 0 : live_blocks(table);
+    for (unsigned i = 0; i < table->count && !was_worth_it; i++)
         if (sweep_has(st->sweep, table->at[i]->number))
             table->at[i]->swept_live = atomic_load(&table->at[i]->live);
-    }
     rcu_read_unlock();
 }
 

@@ -28,7 +28,7 @@ struct seg {
     bool unsure;           /* the writer's: a sync failed */
     _Atomic int64_t pending; /* blocks given out whose fate the writer does not know yet */
     _Atomic uint32_t live; /* blocks that committed records hold */
-    uint32_t swept_live;   /* the reaper's: what a sweep could not move; 0: none */
+    uint32_t swept_live;   /* the reaper's: it was not worth a sweep with so much live; 0: none */
     /* The writer's, for the group being applied. */
     int64_t group_live, group_taken;
     bool touched;
@@ -94,6 +94,9 @@ struct seg_store {
 
     /* the reaper's */
     struct sweep *sweep;
+    uint64_t swept_bytes;       /* what its segments took on disk when it began */
+    uint64_t swept_in_vain;     /* blocks live after a sweep that gave nothing back; 0: the last one did */
+    uint32_t swept_newest;      /* the highest segment number then */
     struct sweep_places *moved; /* the writer's as well */
     uint64_t worth_least;       /* bytes that a sweep must promise; 0: by the disk's size */
     struct seg *removing; /* has no record any more; its file is getting shorter */
