@@ -44,11 +44,11 @@ bool nfs3_turn(struct rpc_call *call, struct rpc_turn *turn)
     struct nfs3_fh fh = nfs3_get_fh(&args);
     uint32_t bytes = bytes_of(call->procedure, &args);
     struct store_object object;
-    if (args.bad || !handle_peek(fh.bytes, fh.length, &object) || !access_permitted(call, object.tree))
+    if (args.bad || !handle_peek(fh.bytes, fh.length, &object))
         return true;
     struct gate *gate = gate_of(object.tree, call->conn_scratch + ACCESS_GATE_SCRATCH);
     enum gate_way way = way_of(call->procedure);
-    if (!gate)
+    if (!gate || !access_permitted(call, object.tree))
         return true;
     call->ticket = gate;
     if (gate_try(gate, way, bytes, call->pressed) == 0)
