@@ -1,4 +1,4 @@
-# Targets that test.  `check` is what CI runs: reduced counts, fixed seeds, under 15 minutes; `soak` the full counts.
+# Targets that test.  `check` is what CI runs: reduced counts, fixed seeds, under 25 minutes; `soak` the full counts.
 
 SEED ?= 20261130
 TEST_ENV = SLUICE_BUILD=$(BUILD) BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1
@@ -7,7 +7,7 @@ LIBNFS_OPS := $(BUILD)/tests/libnfs_ops
 RECFS := $(BUILD)/tests/recfs
 
 CHECKS := lint check-unit check-nfs check-cli check-crash check-kernel check-sanitizers check-fuzz
-check: deps ## install what is missing; all tests, reduced counts (under 15 minutes)
+check: deps ## install what is missing; all tests, reduced counts (under 25 minutes)
 	@for part in $(CHECKS); do $(MAKE) --no-print-directory $$part || exit 1; done
 	@echo "check: everything passed"
 
