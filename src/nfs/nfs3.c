@@ -1,7 +1,7 @@
 #include "nfs/nfs3.h"
 
+#include "nfs/gate.h"
 #include "nfs/opstats.h"
-#include "sluice/volume_gate.h"
 
 static enum rpc_result nfs3_null(struct rpc_call *call)
 {
@@ -34,9 +34,33 @@ static const struct rpc_procedure procedures[NFS3_PROCEDURES] = {
     [NFS3_COMMIT] = {"COMMIT", nfs3_commit, false},
 };
 
+static uint32_t bytes_of(uint32_t procedure, struct xdr_in *args)
+{
+    if (procedure != NFS3_READ && procedure != NFS3_WRITE)
+        return 0;
+    xdr_get_u64(args); /* offset */
+    uint32_t count = xdr_get_u32(args);
+    return count < STORE_IO_MAX ? count : STORE_IO_MAX;
+}
+
+/* rpc_version.turn: by the volume in the first handle. */
+static bool nfs3_turn(struct rpc_call *call, struct rpc_turn *turn)
+{
+    if (gate_is_off() || call->procedure == NFS3_NULL)
+        return true;
+    struct xdr_in args = call->args;
+    struct nfs3_fh fh = nfs3_get_fh(&args);
+    uint32_t bytes = bytes_of(call->procedure, &args);
+    struct store_object object;
+    if (args.bad || !handle_peek(fh.bytes, fh.length, &object))
+        return true;
+    enum gate_way way = procedures[call->procedure].changes ? GATE_WRITE : GATE_READ;
+    return nfs_gate_turn(call, object.tree, way, bytes, turn);
+}
+
 static const struct rpc_version versions[] = {
     {.version = 3, .procedures = procedures, .count = NFS3_PROCEDURES, .expect = nfs3_expect,
-     .turn = nfs3_turn, .hold = nfs3_hold, .withdraw = gate_withdraw},
+     .turn = nfs3_turn, .hold = nfs_gate_hold, .withdraw = gate_withdraw},
 };
 
 const struct rpc_program nfs_program = {

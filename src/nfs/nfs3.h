@@ -104,11 +104,6 @@ enum nfs3_status nfs3_put_status(struct rpc_call *call, int error);
 int nfs3_open(struct rpc_call *call, struct nfs3_fh fh, struct store_object *object,
               struct store_cred *cred);
 
-/* ---- gate3.c: rpc_version.turn, hold ---- */
-
-bool nfs3_turn(struct rpc_call *call, struct rpc_turn *turn);
-int nfs3_hold(struct rpc_turn *turn);
-
 /* ---- procedures ---- */
 
 enum rpc_result nfs3_getattr(struct rpc_call *call); /* nfs3_object.c */

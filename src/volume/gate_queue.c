@@ -286,27 +286,22 @@ uint64_t gate_passed(struct gate_call *call)
     return clock_monotonic_ns() - call->since_ns;
 }
 
-struct withdrawal {
-    uint64_t connection;
-};
-
 static void withdraw_from(void *arg, struct gate *g)
 {
-    const struct withdrawal *w = arg;
+    const uint64_t *connection = arg;
     if (!atomic_load(&g->busy))
         return;
     pthread_mutex_lock(&g->lock);
-    struct gate_call *calls = queue_withdraw(g, w->connection);
+    struct gate_call *calls = queue_withdraw(g, *connection);
     pthread_mutex_unlock(&g->lock);
     send_on(calls);
 }
 
 void gate_withdraw(uint64_t connection)
 {
-    struct withdrawal w = {connection};
-    gate_each(withdraw_from, &w);
+    gate_each(withdraw_from, &connection);
     if (gate_others)
-        withdraw_from(&w, gate_others);
+        withdraw_from(&connection, gate_others);
 }
 
 void queue_free(struct gate *g)

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
+#include "nfs/gate.h"
 #include "nfs/nfs3.h"
 #include "nfs/opstats.h"
-#include "sluice/volume_gate.h"
 
 enum {
     TAG_MOST = 1024,
@@ -347,4 +347,5 @@ static enum rpc_result compound(struct rpc_call *call) /* RFC 8881, 16.2 */
 static const struct rpc_procedure procedures[] = {{"NULL", null, false}, {"COMPOUND", compound, false}};
 const struct rpc_version nfs4_version = {
     .version = 4, .procedures = procedures, .count = sizeof procedures / sizeof *procedures,
-    .expect = nfs4_expect, .changes = nfs4_changes, .turn = nfs4_turn, .hold = nfs3_hold, .withdraw = gate_withdraw};
+    .expect = nfs4_expect, .changes = nfs4_changes, .turn = nfs4_turn, .hold = nfs_gate_hold,
+    .withdraw = gate_withdraw};

@@ -2,10 +2,9 @@
  * volume's gate, which is that of the first handle in it, with what all of its READs and WRITEs ask for (one that
  * concerns no volume, or one that the caller may not use, passes); and to fetch what the calls that arrived together
  * will need. */
-#include "nfs/access.h"
+#include "nfs/gate.h"
 #include "nfs/nfs3.h"
 #include "nfs/v4/compound.h"
-#include "sluice/volume_gate.h"
 
 enum { LOOK_AT_MOST = 64, SEQUENCE_SIZE = NFS4_SESSIONID_SIZE + 16 };
 
@@ -117,17 +116,10 @@ static bool look(struct xdr_in in, struct view *view)
 bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn)
 {
     struct view view;
-    if (gate_is_off() || call->procedure == 0 || !look(call->args, &view) || !access_permitted(call, view.object.tree))
-        return true;
-    struct gate *gate = gate_of(view.object.tree, call->conn_scratch + ACCESS_GATE_SCRATCH);
-    if (!gate)
+    if (gate_is_off() || call->procedure == 0 || !look(call->args, &view))
         return true;
     uint32_t bytes = view.bytes < UINT32_MAX ? (uint32_t)view.bytes : UINT32_MAX;
-    call->ticket = gate;
-    if (gate_try(gate, view.way, bytes, call->pressed) == 0)
-        return true;
-    *(struct gate_call *)turn->room = (struct gate_call){.gate = gate, .bytes = bytes, .way = view.way};
-    return false;
+    return nfs_gate_turn(call, view.object.tree, view.way, bytes, turn);
 }
 
 /* Minor version 0 alone has no slots that would answer such calls once; its OPENs and locks have their seqids. */
