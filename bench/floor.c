@@ -9,6 +9,9 @@
  * unchanged (load --period SIZE).  A name's number, behind its last dot, is in its handle, and file
  * N begins at byte N * --file-size of the content, which starts again after --size bytes.
  *
+ * With --disk FILE the content is in that file, which the floor first writes, and each READ of up to a
+ * page is one read of it (O_DIRECT) by the same ring: what a server can do whose data is not in RAM.
+ *
  * The main thread accepts and hands each connection, through a pipe, to the next of N threads
  * with a ring each. */
 #include <errno.h>
@@ -35,6 +38,9 @@ enum {
     SEND_BUFFER = 512 * 1024,
     THREADS_MAX = 64,
     FH_BYTES = 32,
+    DISK_READ_MAX = 2 * 4096, /* a READ of a page, wherever it begins */
+    DISK_READS = 256, /* at once on a connection */
+    PAGE = 4096,
     HUGE_PAGE = 2 << 20,
     NFS3ERR_NOTSUPP = 10004
 };
@@ -42,8 +48,18 @@ enum {
 struct batch {
     unsigned replies, pieces, first; /* pieces from `first` on are not sent yet */
     size_t bytes;
+    struct disk_read *sent;
     struct iovec iov[2 * REPLIES_MAX];
     uint8_t heads[REPLIES_MAX][HEAD_ROOM];
+};
+
+/* A READ that waits for the disk, and its data until it is sent. */
+struct disk_read {
+    struct peer *peer;
+    struct disk_read *next; /* of the free ones, or of those whose data a batch sends */
+    uint64_t place;
+    uint32_t xid, count;
+    uint8_t *data;
 };
 
 struct peer {
@@ -51,6 +67,9 @@ struct peer {
     bool receiving, sending, closing;
     unsigned filling; /* the batch that takes replies; the other one may be in flight */
     size_t in_end;
+    struct disk_read *idle, *reads; /* with --disk: those that are free, and where all of them are */
+    uint8_t *disk_data;
+    unsigned reading;
     struct msghdr message;
     struct batch batches[2];
     uint8_t in[IN_BYTES];
@@ -63,10 +82,11 @@ struct floor_thread {
 };
 
 static uint8_t *content; /* `content_size` bytes and READ_MAX more, from the start again */
+static int disk = -1;    /* with --disk: the file that has the content instead */
 static uint64_t content_size = 1 << 20, file_size; /* file_size 0: as large as the content, all alike */
 
 /* What completes; the low bits of user_data, a peer's address above them. */
-enum { DONE_ACCEPT, DONE_RECEIVE, DONE_SEND, DONE_MASK = 3 };
+enum { DONE_ACCEPT, DONE_RECEIVE, DONE_SEND, DONE_DISK, DONE_MASK = 3 };
 
 static struct io_uring_sqe *floor_sqe(struct floor_thread *t, void *who, uintptr_t what)
 {
@@ -156,19 +176,32 @@ static uint64_t get_fh(struct xdr_in *in)
     return number;
 }
 
-/* The results of a READ; its data becomes a piece of its own. */
-static void answer_read(struct batch *b, struct xdr_in *in, struct xdr_out *x)
+/* Where a READ's data is in the content, and how much of it is asked for. */
+static uint64_t get_read(struct xdr_in *in, uint32_t *count)
 {
     uint64_t place = get_fh(in) * file_size;
     place += xdr_get_u64(in);
-    uint32_t count = xdr_get_u32(in);
-    count = count < READ_MAX ? count & ~3u : READ_MAX;
+    *count = xdr_get_u32(in);
+    *count = *count < READ_MAX ? *count & ~3u : READ_MAX;
+    return place % content_size;
+}
+
+static void put_read(struct xdr_out *x, uint32_t count)
+{
     xdr_put_u64(x, 1); /* NFS3_OK, attributes follow */
     put_attributes(x);
     xdr_put_u32(x, count);
     xdr_put_u32(x, 0);
     xdr_put_u32(x, count);
-    b->iov[b->pieces + 1] = (struct iovec){content + place % content_size, count};
+}
+
+/* The results of a READ; its data becomes a piece of its own. */
+static void answer_read(struct batch *b, struct xdr_in *in, struct xdr_out *x)
+{
+    uint32_t count;
+    uint64_t place = get_read(in, &count);
+    put_read(x, count);
+    b->iov[b->pieces + 1] = (struct iovec){content + place, count};
 }
 
 static void answer_lookup(struct xdr_in *in, struct xdr_out *x)
@@ -217,10 +250,46 @@ static void answer_mount(uint32_t procedure, struct xdr_out *x)
     xdr_put_u64(x, UINT64_C(1) << 32 | 1); /* one flavour, AUTH_SYS */
 }
 
-static void answer(struct batch *b, struct xdr_in *in)
+static struct xdr_out answer_begin(struct batch *b, uint32_t xid)
 {
-    uint8_t *head = b->heads[b->replies++];
-    struct xdr_out x = xdr_out(head, HEAD_ROOM);
+    struct xdr_out x = xdr_out(b->heads[b->replies++], HEAD_ROOM);
+    const uint32_t accepted[] = {0, xid, 1, 0, 0, 0, 0};
+    for (size_t i = 0; i < sizeof accepted / sizeof accepted[0]; i++)
+        xdr_put_u32(&x, accepted[i]);
+    b->iov[b->pieces + 1].iov_len = 0;
+    return x;
+}
+
+/* `x` is the head; the data, if there is any, is the piece after the next. */
+static void answer_end(struct batch *b, struct xdr_out *x)
+{
+    size_t data = b->iov[b->pieces + 1].iov_len;
+    rpc_finish_record(x, data);
+    b->iov[b->pieces] = (struct iovec){b->heads[b->replies - 1], xdr_used(x)};
+    b->pieces += data ? 2 : 1;
+    b->bytes += xdr_used(x) + data;
+}
+
+/* Reads whole pages around what is asked for. */
+static void disk_start(struct floor_thread *t, struct peer *p, uint32_t xid, struct xdr_in *in)
+{
+    struct disk_read *r = p->idle;
+    p->idle = r->next;
+    p->reading++;
+    r->xid = xid;
+    r->place = get_read(in, &r->count);
+    if (r->count > DISK_READ_MAX - PAGE)
+        r->count = DISK_READ_MAX - PAGE;
+    uint64_t first = r->place & ~(uint64_t)(PAGE - 1);
+    unsigned length = (unsigned)((r->place + r->count - first + PAGE - 1) & ~(uint64_t)(PAGE - 1));
+    struct io_uring_sqe *sqe = floor_sqe(t, r, DONE_DISK);
+    uint64_t user = sqe->user_data;
+    io_uring_prep_read(sqe, disk, r->data, length, first);
+    sqe->user_data = user;
+}
+
+static void answer(struct floor_thread *t, struct peer *p, struct batch *b, struct xdr_in *in)
+{
     uint32_t length, xid = xdr_get_u32(in);
     xdr_take(in, 8); /* CALL, RPC version */
     uint32_t program = xdr_get_u32(in);
@@ -230,27 +299,24 @@ static void answer(struct batch *b, struct xdr_in *in)
         xdr_get_u32(in);
         xdr_get_opaque(in, 400, &length);
     }
-    const uint32_t accepted[] = {0, xid, 1, 0, 0, 0, 0};
-    for (size_t i = 0; i < sizeof accepted / sizeof accepted[0]; i++)
-        xdr_put_u32(&x, accepted[i]);
-    b->iov[b->pieces + 1].iov_len = 0;
+    if (disk >= 0 && program == NFS3_PROGRAM && procedure == NFS3_READ) {
+        disk_start(t, p, xid, in);
+        return;
+    }
+    struct xdr_out x = answer_begin(b, xid);
     if (program == NFS3_PROGRAM)
         answer_nfs(b, procedure, in, &x);
     else
         answer_mount(procedure, &x);
-    size_t data = b->iov[b->pieces + 1].iov_len;
-    rpc_finish_record(&x, data);
-    b->iov[b->pieces] = (struct iovec){head, xdr_used(&x)};
-    b->pieces += data ? 2 : 1;
-    b->bytes += xdr_used(&x) + data;
+    answer_end(b, &x);
 }
 
 /* Answers whole calls until none is left or the batch is full; -1 when framing is lost. */
-static int peer_parse(struct peer *p)
+static int peer_parse(struct floor_thread *t, struct peer *p)
 {
     struct batch *b = &p->batches[p->filling];
     size_t at = 0;
-    while (p->in_end - at >= 4 && !batch_full(b)) {
+    while (p->in_end - at >= 4 && !batch_full(b) && (disk < 0 || p->idle)) {
         uint32_t mark;
         memcpy(&mark, p->in + at, 4);
         size_t length = be32toh(mark) & 0x7fffffff;
@@ -259,7 +325,7 @@ static int peer_parse(struct peer *p)
         if (p->in_end - at < 4 + length)
             break;
         struct xdr_in in = xdr_in(p->in + at + 4, length);
-        answer(b, &in);
+        answer(t, p, b, &in);
         at += 4 + length;
     }
     memmove(p->in, p->in + at, p->in_end - at);
@@ -269,20 +335,22 @@ static int peer_parse(struct peer *p)
 
 static void peer_advance(struct floor_thread *t, struct peer *p)
 {
-    if (!p->closing && peer_parse(p))
+    if (!p->closing && peer_parse(t, p))
         p->closing = true;
     if (!p->closing && !p->sending && p->batches[p->filling].pieces) {
         peer_send(t, p, &p->batches[p->filling]);
         p->filling ^= 1;
-        peer_parse(p);
+        peer_parse(t, p);
     }
     if (!p->closing && !p->receiving && p->in_end < IN_BYTES &&
-        !batch_full(&p->batches[p->filling]))
+        !batch_full(&p->batches[p->filling]) && (disk < 0 || p->idle))
         peer_receive(t, p);
     if (p->closing && p->receiving)
         shutdown(p->fd, SHUT_RDWR);
-    if (p->closing && !p->receiving && !p->sending) {
+    if (p->closing && !p->receiving && !p->sending && !p->reading) {
         close(p->fd);
+        free(p->reads);
+        free(p->disk_data);
         free(p);
     }
 }
@@ -316,9 +384,46 @@ static void peer_sent(struct floor_thread *t, struct peer *p, int result)
         peer_send(t, p, b);
         return;
     }
+    for (struct disk_read *r = b->sent; r; r = b->sent) {
+        b->sent = r->next;
+        r->next = p->idle;
+        p->idle = r;
+    }
     b->replies = b->pieces = b->first = 0;
     b->bytes = 0;
     peer_advance(t, p);
+}
+
+static void disk_done(struct floor_thread *t, struct disk_read *r, int result)
+{
+    struct peer *p = r->peer;
+    struct batch *b = &p->batches[p->filling];
+    uint32_t before = (uint32_t)(r->place & (PAGE - 1));
+    p->reading--;
+    if (result < (int)(before + r->count) || batch_full(b))
+        p->closing = true; /* the batch has room for as many READs as there can be */
+    if (!p->closing) {
+        struct xdr_out x = answer_begin(b, r->xid);
+        put_read(&x, r->count);
+        b->iov[b->pieces + 1] = (struct iovec){r->data + before, r->count};
+        answer_end(b, &x);
+        r->next = b->sent;
+        b->sent = r;
+    }
+    peer_advance(t, p);
+}
+
+static bool peer_disk(struct peer *p)
+{
+    p->reads = calloc(DISK_READS, sizeof *p->reads);
+    p->disk_data = aligned_alloc(PAGE, (size_t)DISK_READS * DISK_READ_MAX);
+    if (!p->reads || !p->disk_data)
+        return false;
+    for (size_t i = 0; i < DISK_READS; i++) {
+        p->reads[i] = (struct disk_read){p, p->idle, .data = p->disk_data + i * DISK_READ_MAX};
+        p->idle = &p->reads[i];
+    }
+    return true;
 }
 
 static void floor_accepted(struct floor_thread *t)
@@ -329,7 +434,10 @@ static void floor_accepted(struct floor_thread *t)
         for (unsigned i = 0; i < 2; i++) {
             p->batches[i].replies = p->batches[i].pieces = p->batches[i].first = 0;
             p->batches[i].bytes = 0;
+            p->batches[i].sent = NULL;
         }
+    }
+    if (p && (disk < 0 || peer_disk(p))) {
         p->fd = t->accepted;
         peer_receive(t, p);
     } else {
@@ -344,6 +452,9 @@ static void floor_complete(struct floor_thread *t, const struct io_uring_cqe *cq
     switch (cqe->user_data & DONE_MASK) {
     case DONE_ACCEPT:
         floor_accepted(t);
+        break;
+    case DONE_DISK:
+        disk_done(t, (struct disk_read *)p, cqe->res);
         break;
     case DONE_RECEIVE:
         peer_received(t, p, cqe->res);
@@ -430,7 +541,24 @@ static int floor_content(void)
     return 0;
 }
 
+/* Writes the content to `file`, and takes it from there. */
+static int floor_disk(const char *file)
+{
+    disk = open(file, O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600);
+    uint8_t *piece = aligned_alloc(PAGE, READ_MAX);
+    bool good = disk >= 0 && piece && !ftruncate(disk, (off_t)(content_size + DISK_READ_MAX));
+    for (uint64_t at = 0; good && at < content_size + DISK_READ_MAX; at += READ_MAX) {
+        content_fill(piece, 0, at % content_size, READ_MAX);
+        good = pwrite(disk, piece, READ_MAX, (off_t)at) == READ_MAX;
+    }
+    if (!good || fsync(disk))
+        fprintf(stderr, "floor: %s: %s\n", file, strerror(errno));
+    free(piece);
+    return good ? 0 : -1;
+}
+
 struct floor_options {
+    const char *disk;
     uint16_t port;
     unsigned threads;
 };
@@ -450,7 +578,8 @@ static int floor_parse(struct floor_options *o, int argc, char **argv)
 {
     static const struct option arguments[] = {{"port", 1, NULL, 'p'},      {"workers", 1, NULL, 'w'},
                                               {"threads", 1, NULL, 'w'},   {"size", 1, NULL, 's'},
-                                              {"file-size", 1, NULL, 'f'}, {NULL, 0, NULL, 0}};
+                                              {"file-size", 1, NULL, 'f'}, {"disk", 1, NULL, 'd'},
+                                              {NULL, 0, NULL, 0}};
     int argument;
     while ((argument = getopt_long(argc, argv, "", arguments, NULL)) != -1) {
         if (argument == 'p')
@@ -459,11 +588,13 @@ static int floor_parse(struct floor_options *o, int argc, char **argv)
             o->threads = (unsigned)atoi(optarg);
         else if (argument == 's')
             content_size = parse_size(optarg);
+        else if (argument == 'd')
+            o->disk = optarg;
         else if (argument != 'f' || !(file_size = parse_size(optarg)))
             return -1;
     }
     bool good = o->port && o->threads && o->threads <= THREADS_MAX && optind == argc;
-    return good && content_size >= READ_MAX && content_size % 8 == 0 && file_size % 4 == 0 ? 0 : -1;
+    return good && content_size >= READ_MAX && content_size % (o->disk ? READ_MAX : 8) == 0 && file_size % 4 == 0 ? 0 : -1;
 }
 
 int main(int argc, char **argv)
@@ -472,8 +603,9 @@ int main(int argc, char **argv)
     struct floor_options o = {.threads = 1};
     if (floor_parse(&o, argc, argv)) {
         fprintf(stderr,
-                "usage: floor --port N [--workers 1..%d] [--size SIZE] [--file-size SIZE]\n"
+                "usage: floor --port N [--workers 1..%d] [--size SIZE] [--file-size SIZE] [--disk FILE]\n"
                 "  --size       of all content (1M or more, a multiple of 8), in huge pages\n"
+                "  --disk       the content is there: written first, read for each READ; whole MiB\n"
                 "  --file-size  where the next file's content begins, and what GETATTR tells (a\n"
                 "               multiple of 4; without it all files are the content from its start)\n",
                 THREADS_MAX);
@@ -481,7 +613,7 @@ int main(int argc, char **argv)
     }
     signal(SIGPIPE, SIG_IGN);
     int fd = floor_listen(o.port);
-    if (fd < 0 || floor_content())
+    if (fd < 0 || (o.disk ? floor_disk(o.disk) : floor_content()))
         return 1;
     for (unsigned i = 0; i < o.threads; i++) {
         struct floor_thread *t = &threads[i];
