@@ -2,7 +2,8 @@
 import time
 
 import measure as m
-from beside import paced_reads, readers_maximum
+from beside import COLUMNS as BESIDE_COLUMNS
+from beside import paced_reads, readers_maximum, show, steady_rate
 from fio import Fio
 from servers import Ganesha, Sluice, need_load
 
@@ -39,11 +40,10 @@ def rates(bench, size):
     return line
 
 
-def one_round(bench, server, rate, size):
-    """Paced readers alone, then beside writers who write their files again and again meanwhile."""
-    alone = server.load_finish(paced_reads(server, rate, bench.seconds + 1))
+def beside_writers(bench, server, writing, rate, size):
+    """Paced reads of one server beside writers of the other, or its own, who write their files again and again."""
     seconds = 1.5 + size * WRITERS / 1e9
-    writers = server.load_start(
+    writers = writing.load_start(
         "checkpoint",
         dir="beside",
         prefix="w",
@@ -53,27 +53,33 @@ def one_round(bench, server, rate, size):
         inflight=INFLIGHT,
         epochs=1000,
     )
-    before, started = server.counter("write_bytes"), time.monotonic()
-    meanwhile = server.load_finish(paced_reads(server, rate, seconds))
-    written = server.counter("write_bytes") - before
-    meanwhile["write_mb_per_s"] = written / 1e6 / (time.monotonic() - started)
-    server.load_stop(writers)
-    server.load("remove", dir="beside", prefix="w", count=WRITERS)
-    return alone, meanwhile
+    before, started = writing.counter("write_bytes"), time.monotonic()
+    result = server.load_finish(paced_reads(server, rate, seconds))
+    written = writing.counter("write_bytes") - before
+    result["write_mb_per_s"] = written / 1e6 / (time.monotonic() - started)
+    writing.load_stop(writers)
+    writing.load("remove", dir="beside", prefix="w", count=WRITERS)
+    return result
+
+
+def one_round(bench, server, other, rate, size):
+    """Paced readers alone, then beside the writers of another server, then beside those of their own."""
+    alone = server.load_finish(paced_reads(server, rate, bench.seconds + 1))
+    return alone, *(beside_writers(bench, server, whose, rate, size) for whose in (other, server))
 
 
 def readers(bench, size):
     """What readers that ask for a third of what they could have keep of it."""
-    servers = bench.start(Sluice(bench))
-    if not servers:
+    servers = bench.start(Sluice(bench), Sluice(bench, name="Another"))
+    if len(servers) < 2:
         return None
-    server = servers[0]
-    rate = readers_maximum(bench, server) // 3
-    rounds = [one_round(bench, server, rate, size) for _ in range(bench.rounds)]
+    server, other = servers
+    rate = steady_rate(bench, server, readers_maximum(bench, server), 3)
+    rounds = [one_round(bench, server, other, rate, size) for _ in range(bench.rounds)]
     bench.stop(servers)
-    alone, meanwhile = (m.median_result(some) for some in zip(*rounds))
-    written = f"meanwhile {meanwhile['write_mb_per_s']:,.0f} MB/s written"
-    return {"case": f"readers paced at {rate:,}/s, {written}", "alone": alone, "meanwhile": meanwhile}
+    alone, others, meanwhile = (m.median_result(some) for some in zip(*rounds))
+    case = f"readers paced at {rate:,}/s, meanwhile {meanwhile['write_mb_per_s']:,.0f} MB/s written"
+    return {"case": case, "alone": alone, "others": others, "meanwhile": meanwhile}
 
 
 def checkpoint(bench):
@@ -86,12 +92,12 @@ def checkpoint(bench):
     beside = readers(bench, size)
     if not beside:
         return [line]
-    alone, meanwhile = beside["alone"], beside["meanwhile"]
-    table = m.Table(bench, "4 KiB READs from RAM beside a checkpoint, paced", ("alone", "meanwhile", "times"))
+    alone, others, meanwhile = beside["alone"], beside["others"], beside["meanwhile"]
+    table = m.Table(bench, "4 KiB READs from RAM beside a checkpoint, paced", BESIDE_COLUMNS)
     table.section(beside["case"])
-    for label, key, pattern in (m.OPERATIONS, m.P50, m.P99, m.P999):
-        cells = [m.cell(r, key, pattern) for r in (alone, meanwhile)]
-        table.row("  " + label, *cells, m.number(m.ratio(meanwhile, alone, key)))
+    show(table, alone, others, meanwhile)
     bench.goal("READs beside a checkpoint: of their rate", m.ratio(meanwhile, alone, "ops_per_s"), 0.9)
-    bench.goal("READs beside a checkpoint: p99, times that alone", m.ratio(meanwhile, alone, "p99_us"), 3, most=True)
+    for what, base in (("alone", alone), ("beside another server's", others)):
+        goal = f"READs beside a checkpoint: p99, times that {what}"
+        bench.goal(goal, m.ratio(meanwhile, base, "p99_us"), 3, most=True)
     return [line, beside]
