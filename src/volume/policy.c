@@ -1,6 +1,5 @@
 /* Policies: their text, when they are due, and the list of them. */
 #include <ctype.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "sluice/base_date.h"
 #include "sluice/base_log.h"
 #include "volume/change.h"
+#include "volume/named_list.h"
 #include "volume/policy.h"
 
 enum { MINUTE = 60, HOUR = 3600, DAY = 86400, WEEK = 7 * DAY, THURSDAY = 4, KEEP_MOST = 1000000 };
@@ -288,95 +288,40 @@ int64_t policy_due(const struct policy_keep *k, int64_t now)
 
 /* ---- the list ---- */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list; changes also hold volume_changes */
-static struct volume_policy *list;
-static unsigned list_count, list_room;
-
-static unsigned position(const char *name, bool *there)
-{
-    unsigned at = 0;
-    while (at < list_count && strcmp(list[at].name, name) < 0)
-        at++;
-    *there = at < list_count && strcmp(list[at].name, name) == 0;
-    return at;
-}
-
-static int list_set(const struct volume_policy *policy)
-{
-    bool there;
-    int error = 0;
-    pthread_mutex_lock(&lock);
-    unsigned at = position(policy->name, &there);
-    if (!there && list_count == list_room) {
-        unsigned room = list_room ? list_room * 2 : 16;
-        struct volume_policy *more = realloc(list, room * sizeof *more);
-        error = more ? 0 : -ENOMEM;
-        list = more ? more : list;
-        list_room = more ? room : list_room;
-    }
-    if (!error && !there) {
-        memmove(&list[at + 1], &list[at], (list_count - at) * sizeof *list);
-        list_count++;
-    }
-    if (!error)
-        list[at] = *policy;
-    pthread_mutex_unlock(&lock);
-    return error;
-}
-
-static void list_remove(const char *name)
-{
-    bool there;
-    pthread_mutex_lock(&lock);
-    unsigned at = position(name, &there);
-    if (there)
-        memmove(&list[at], &list[at + 1], (--list_count - at) * sizeof *list);
-    pthread_mutex_unlock(&lock);
-}
+static struct named_list policies = NAMED_LIST("policy.", struct volume_policy);
 
 int policy_get(const char *name, struct volume_policy *out)
 {
-    bool there;
-    pthread_mutex_lock(&lock);
-    unsigned at = position(name, &there);
-    if (there)
-        *out = list[at];
-    pthread_mutex_unlock(&lock);
-    return there ? 0 : -ENOENT;
+    return named_list_get(&policies, name, out);
+}
+
+struct each_policy {
+    int (*each)(void *arg, const struct volume_policy *policy);
+    void *arg;
+};
+
+static int each_item(void *arg, const void *item)
+{
+    const struct each_policy *e = arg;
+    return e->each(e->arg, item);
 }
 
 int policy_each(int (*each)(void *arg, const struct volume_policy *policy), void *arg)
 {
-    int result = 0;
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < list_count && result >= 0; i++)
-        result = each(arg, &list[i]);
-    pthread_mutex_unlock(&lock);
-    return result < 0 ? result : 0;
+    return named_list_each(&policies, each_item, &(struct each_policy){each, arg});
 }
 
 /* ---- start, stop ---- */
 
-static const char key_prefix[] = "policy.";
-
-/* Keys have 48 characters and names 64: the name is in the value too. */
-static int load_one(void *arg, const char *key, const void *value, size_t length)
+static int load_one(const char *name, const json_t *record)
 {
     struct volume_policy policy;
-    char why[256];
-    if (strncmp(key, key_prefix, strlen(key_prefix)) != 0)
-        return 0;
-    json_t *record = json_loadb(value, length, 0, NULL);
-    const char *name = json_string_value(json_object_get(record, "name"));
+    char why[256] = "its record is damaged";
     const char *keep = json_string_value(json_object_get(record, "keep"));
-    int error = 0;
     if (name && keep && policy_parse(name, keep, &policy, why) == 0)
-        error = list_set(&policy);
-    else
-        log_error("volume", "the policy %s is not in effect: %s", name ? name : key,
-                  name && keep ? why : "its record is damaged");
-    json_decref(record);
-    return error;
+        return named_list_set(&policies, &policy);
+    log_error("volume", "the policy '%.80s' is not in effect: %s", name ? name : "", why);
+    return 0;
 }
 
 int policies_start(struct store *store)
@@ -390,28 +335,18 @@ int policies_start(struct store *store)
             policy_parse(built_in[i][0], built_in[i][1], &policy, why);
         snprintf(policy.name, sizeof policy.name, "%s", built_in[i][0]);
         policy.built_in = true;
-        if (list_set(&policy))
+        if (named_list_set(&policies, &policy))
             return -ENOMEM;
     }
-    return store->ops->named_each ? store->ops->named_each(store, load_one, NULL) : 0;
+    return named_list_load(&policies, store, load_one);
 }
 
 void policies_stop(void)
 {
-    free(list);
-    list = NULL;
-    list_count = list_room = 0;
+    named_list_free(&policies);
 }
 
 /* ---- changes ---- */
-
-static void key_of(const char *name, char key[64])
-{
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (const char *at = name; *at; at++)
-        hash = (hash ^ (uint8_t)*at) * UINT64_C(1099511628211);
-    snprintf(key, 64, "%s%016llx", key_prefix, (unsigned long long)hash);
-}
 
 static int not_built_in(const char *name, char why[256])
 {
@@ -424,18 +359,9 @@ static int not_built_in(const char *name, char why[256])
 
 static int write_policy(const struct volume_policy *policy, char why[256])
 {
-    struct store *store = volume_the_store;
-    char key[64], keep[512];
+    char keep[512];
     policy_format(policy, keep, sizeof keep);
-    json_t *record = json_pack("{s:s, s:s}", "name", policy->name, "keep", keep);
-    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
-    json_decref(record);
-    if (!text)
-        return change_no_memory(why);
-    key_of(policy->name, key);
-    int error = change_store_said(store->ops->named_put(store, key, text, strlen(text)), why);
-    free(text);
-    return error ? error : list_set(policy);
+    return named_list_write(&policies, policy, json_pack("{s:s, s:s}", "name", policy->name, "keep", keep), why);
 }
 
 int policy_put(const struct volume_policy *policy, bool replace, char why[256])
@@ -481,9 +407,7 @@ static int not_used(const char *name, char why[256])
 
 int policy_delete(const char *name, char why[256])
 {
-    struct store *store = volume_the_store;
     struct volume_policy there;
-    char key[64];
     coro_mutex_lock(&volume_changes);
     int error = policy_get(name, &there);
     if (error)
@@ -492,11 +416,8 @@ int policy_delete(const char *name, char why[256])
         error = not_built_in(name, why);
     if (!error)
         error = not_used(name, why);
-    key_of(name, key);
     if (!error)
-        error = change_store_said(store->ops->named_put(store, key, NULL, 0), why);
-    if (!error)
-        list_remove(name);
+        error = named_list_delete(&policies, name, why);
     coro_mutex_unlock(&volume_changes);
     return error;
 }

@@ -1,83 +1,37 @@
 /* The list of tiers, its durable form, and which volumes are in which. */
-#include <jansson.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sluice/base_log.h"
 #include "sluice/base_text.h"
 #include "sluice/volume_gate.h"
 #include "volume/change.h"
+#include "volume/named_list.h"
 #include "volume/tier.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list; changes also hold volume_changes */
-static struct volume_tier *list;
-static unsigned list_count, list_room;
+static struct named_list tiers = NAMED_LIST("tier.", struct volume_tier);
 
 static const char unlimited[] = "unlimited";
 
-static unsigned position(const char *name, bool *there)
-{
-    unsigned at = 0;
-    while (at < list_count && strcmp(list[at].name, name) < 0)
-        at++;
-    *there = at < list_count && strcmp(list[at].name, name) == 0;
-    return at;
-}
-
-static int list_set(const struct volume_tier *tier)
-{
-    bool there;
-    int error = 0;
-    pthread_mutex_lock(&lock);
-    unsigned at = position(tier->name, &there);
-    if (!there && list_count == list_room) {
-        unsigned room = list_room ? list_room * 2 : 16;
-        struct volume_tier *more = realloc(list, room * sizeof *more);
-        error = more ? 0 : -ENOMEM;
-        list = more ? more : list;
-        list_room = more ? room : list_room;
-    }
-    if (!error && !there) {
-        memmove(&list[at + 1], &list[at], (list_count - at) * sizeof *list);
-        list_count++;
-    }
-    if (!error)
-        list[at] = *tier;
-    pthread_mutex_unlock(&lock);
-    return error;
-}
-
-static void list_remove(const char *name)
-{
-    bool there;
-    pthread_mutex_lock(&lock);
-    unsigned at = position(name, &there);
-    if (there)
-        memmove(&list[at], &list[at + 1], (--list_count - at) * sizeof *list);
-    pthread_mutex_unlock(&lock);
-}
-
 int tier_get(const char *name, struct volume_tier *out)
 {
-    bool there;
-    pthread_mutex_lock(&lock);
-    unsigned at = position(*name ? name : unlimited, &there);
-    if (there)
-        *out = list[at];
-    pthread_mutex_unlock(&lock);
-    return there ? 0 : -ENOENT;
+    return named_list_get(&tiers, *name ? name : unlimited, out);
+}
+
+struct each_tier {
+    int (*each)(void *arg, const struct volume_tier *tier);
+    void *arg;
+};
+
+static int each_item(void *arg, const void *item)
+{
+    const struct each_tier *e = arg;
+    return e->each(e->arg, item);
 }
 
 int tier_each(int (*each)(void *arg, const struct volume_tier *tier), void *arg)
 {
-    int result = 0;
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < list_count && result >= 0; i++)
-        result = each(arg, &list[i]);
-    pthread_mutex_unlock(&lock);
-    return result < 0 ? result : 0;
+    return named_list_each(&tiers, each_item, &(struct each_tier){each, arg});
 }
 
 static int look(void *arg, const struct volume_tier *tier)
@@ -103,17 +57,6 @@ int tier_find(const char *name, struct volume_tier *out, char why[256])
 
 /* ---- records ---- */
 
-static const char key_prefix[] = "tier.";
-
-/* Keys have 48 characters and names 64: the name is in the value too. */
-static void key_of(const char *name, char key[64])
-{
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (const char *at = name; *at; at++)
-        hash = (hash ^ (uint8_t)*at) * UINT64_C(1099511628211);
-    snprintf(key, 64, "%s%016llx", key_prefix, (unsigned long long)hash);
-}
-
 static void put_limit(void *arg, const char *key, const char *text)
 {
     json_object_set_new(arg, key, json_string(text));
@@ -121,43 +64,28 @@ static void put_limit(void *arg, const char *key, const char *text)
 
 static int write_tier(const struct volume_tier *tier, char why[256])
 {
-    struct store *store = volume_the_store;
-    char key[64];
     json_t *record = json_pack("{s:s}", "name", tier->name);
     if (record)
         tier_limit_each(&tier->limits, put_limit, record);
-    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
-    json_decref(record);
-    if (!text)
-        return change_no_memory(why);
-    key_of(tier->name, key);
-    int error = change_store_said(store->ops->named_put(store, key, text, strlen(text)), why);
-    free(text);
-    if (!error && list_set(tier))
-        error = change_no_memory(why);
-    return error;
+    return named_list_write(&tiers, tier, record, why);
 }
 
-static int load_one(void *arg, const char *key, const void *value, size_t length)
+static int load_one(const char *name, const json_t *record)
 {
     struct volume_tier tier = {0};
     char why[256] = "it has no name";
-    if (strncmp(key, key_prefix, strlen(key_prefix)) != 0)
-        return 0;
-    json_t *record = json_loadb(value, length, 0, NULL), *item;
-    const char *name = json_string_value(json_object_get(record, "name")), *limit;
+    const char *limit;
+    json_t *item;
     int error = name && strlen(name) <= TIER_NAME_MAX ? 0 : -EINVAL;
     if (!error)
         snprintf(tier.name, sizeof tier.name, "%s", name);
-    json_object_foreach (record, limit, item)
+    json_object_foreach ((json_t *)record, limit, item)
         if (!error && strcmp(limit, "name") != 0 && json_is_string(item))
             error = tier_limit_set(&tier.limits, limit, json_string_value(item), why);
-    if (error)
-        log_error("volume", "the tier '%.80s' is not read: %s", name ? name : key, why);
-    else
-        error = list_set(&tier);
-    json_decref(record);
-    return error == -ENOMEM ? error : 0;
+    if (!error)
+        return named_list_set(&tiers, &tier);
+    log_error("volume", "the tier '%.80s' is not read: %s", name ? name : "", why);
+    return 0;
 }
 
 /* 16 KiB an operation use both limits up at once. */
@@ -168,23 +96,21 @@ static const struct {
 
 int tiers_start(struct store *store)
 {
-    int error = store->ops->named_each ? store->ops->named_each(store, load_one, NULL) : 0;
+    int error = named_list_load(&tiers, store, load_one);
     for (size_t i = 0; i < sizeof built_in / sizeof *built_in && !error; i++) {
         struct volume_tier tier = {.built_in = true};
         bool limited = built_in[i].mib;
         snprintf(tier.name, sizeof tier.name, "%s", built_in[i].name);
         tier.limits.bandwidth[TIER_TOGETHER] = (struct tier_rate){built_in[i].mib << 20, limited};
         tier.limits.iops[TIER_TOGETHER] = (struct tier_rate){built_in[i].iops, limited};
-        error = list_set(&tier);
+        error = named_list_set(&tiers, &tier);
     }
     return error;
 }
 
 void tiers_stop(void)
 {
-    free(list);
-    list = NULL;
-    list_count = list_room = 0;
+    named_list_free(&tiers);
 }
 
 /* ---- a volume's limits ---- */
@@ -354,20 +280,15 @@ static int not_used(const char *name, char why[256])
 
 int tier_delete(const char *name, char why[256])
 {
-    struct store *store = volume_the_store;
     struct volume_tier tier;
-    char key[64];
     coro_mutex_lock(&volume_changes);
     int error = tier_find(name, &tier, why);
     if (!error)
         error = not_built_in(&tier, why);
     if (!error)
         error = not_used(name, why);
-    key_of(name, key);
     if (!error)
-        error = change_store_said(store->ops->named_put(store, key, NULL, 0), why);
-    if (!error)
-        list_remove(name);
+        error = named_list_delete(&tiers, name, why);
     coro_mutex_unlock(&volume_changes);
     return error;
 }
