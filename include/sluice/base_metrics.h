@@ -46,6 +46,7 @@
     X(apply_ns, "nanoseconds spent applying mutations") \
     X(blocks_freed, "4 KiB blocks freed") \
     X(blocks_punched, "4 KiB blocks given back by hole punching") \
+    X(blocks_shared, "4 KiB blocks that copies and clones of files share with their source, when they were made") \
     X(blocks_split, "4 KiB blocks copied so that a clone has its own") \
     X(blocks_compacted, "live 4 KiB blocks moved by compaction") \
     X(reaper_steps, "steps of background work") \

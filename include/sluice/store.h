@@ -32,6 +32,7 @@ enum {
     STORE_GROUPS_MAX = 256,
     STORE_NAMED_MOST = 1024,
     STORE_SNAPSHOTS_MOST = 1 << 22, /* of one volume */
+    STORE_CLONE_ONCE = 128 * STORE_CHUNK,
 };
 #define STORE_FILE_MAX ((uint64_t)INT64_MAX)
 
@@ -94,6 +95,13 @@ struct store_wcc {
     uint64_t before_size, before_change;
     struct store_time before_mtime, before_ctime;
     struct store_attr after;
+};
+
+/* A range of a file, and where it goes. */
+struct store_copy {
+    struct store_object from, to;
+    uint64_t from_offset, to_offset, length;
+    const struct store_cred *from_cred, *to_cred; /* who asks, in each tree */
 };
 
 struct store_name {
@@ -297,6 +305,17 @@ struct store_ops {
      * the range is large. */
     int (*punch)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
                  uint64_t length, struct store_wcc *wcc);
+    /* Copies the beginning of a range, one bounded step: *done bytes of it, more than 0 where there are any; again for
+     * the rest.  Whole blocks are shared where both offsets agree modulo STORE_BLOCK, also between volumes and from
+     * snapshots; holes stay holes.  A step happens at one instant, but for holes at other offsets.  The ranges do not
+     * overlap in one file.  -EINVAL: not regular files, or the source ends before the range does; -EISDIR -EFBIG
+     * -ENOSPC -EDQUOT. */
+    int (*copy)(struct store *s, const struct store_copy *copy, uint64_t *done, struct store_wcc *wcc);
+    /* All of a range, whose offsets are multiples of STORE_BLOCK, as is its end unless that is the source's (the rest of
+     * the target's last block is zeroes then, as far as it goes): -EINVAL otherwise.  At one instant where the range has
+     * at most STORE_CLONE_ONCE bytes; a larger one too where it lies behind the target's end.  Else it goes in steps from
+     * its beginning, and an error or a crash leaves what was done.  Otherwise as copy(). */
+    int (*clone_range)(struct store *s, const struct store_copy *copy, struct store_wcc *wcc);
     /* The file has at least this size.  -EFBIG. */
     int (*extend)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t size,
                   struct store_wcc *wcc);
@@ -331,10 +350,10 @@ struct store_ops {
      * go_on() is told the bytes passed, of usage's bytes_used, and may end it: -ECANCELED; calling it again goes on.
      * Coroutine. */
     int (*split)(struct store *s, uint32_t tree, bool (*go_on)(void *arg, uint64_t bytes), void *arg);
-    /* What deleting this snapshot would give back, but for what its clones hold. Coroutine. */
+    /* What deleting this snapshot would give back, but for what its clones see. Coroutine. */
     int (*held)(struct store *s, uint32_t snapshot, uint64_t *bytes);
-    /* What all snapshots of the volume hold that it does not hold itself any more: what deleting all of them would give
-     * back, but for what clones hold.  Takes time for what was changed since the oldest; go_on() is asked now and then
+    /* What all snapshots of the volume hold that neither it nor anybody else has in records of his own: what deleting all
+     * of them would give back, but for what clones see in them.  Takes time for what was changed since the oldest; go_on() is asked now and then
      * and may end it: -ECANCELED.  Coroutine. */
     int (*snapshots_held)(struct store *s, uint32_t volume, bool (*go_on)(void *arg), void *arg, uint64_t *bytes);
     /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and

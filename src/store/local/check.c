@@ -534,6 +534,7 @@ int store_check_run(struct store *s, struct store_check *job)
     free(c->sums.at);
     free(c->usage);
     free(c->places);
+    free(c->wrong);
     free(c->group.items);
     free(c->group.bytes);
     free(c->other.items);

@@ -1,8 +1,6 @@
-/* Chunk maps and the blocks they hold: places within segments, held once or as often as `ref` counts, not free, and as
- * many in each segment as its record says.
- *
- * A block is held by records of one key alone, so how many hold it is seen in one transaction; places never mean two
- * things, so a block that was free once stays so.  What has to be remembered is a bit for each block. */
+/* Chunk maps and the blocks they hold: places within segments, not free, and as many in each segment as its record
+ * says.  Places never mean two things, so a block that was free once stays so.  What has to be remembered is a bit for
+ * each block. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +115,7 @@ void segs_forget(struct check *c)
     for (unsigned i = 0; i < c->segs.count; i++) {
         struct check_seg *seg = &c->segs.at[i];
         free(seg->holds);
-        free(seg->counted);
+        free(seg->counts);
         free(seg->freed);
         free(seg->read);
     }
@@ -125,15 +123,15 @@ void segs_forget(struct check *c)
     c->segs = (struct check_segs){0};
 }
 
-/* ---- what is free, and what is counted ---- */
+/* ---- what is free ---- */
 
-static void mark(struct check *c, place_t place, uint32_t blocks, bool is_free)
+static void mark_free(struct check *c, place_t place, uint32_t blocks)
 {
     for (uint32_t i = 0; i < blocks && !c->error; i++) {
         struct check_seg *seg = seg_of(c, place + i);
         if (!seg)
             continue; /* it may have gone since */
-        uint64_t *bits = bits_of(c, is_free ? &seg->freed : &seg->counted);
+        uint64_t *bits = bits_of(c, &seg->freed);
         if (bits)
             bit_set(bits, place_block(place + i));
     }
@@ -146,7 +144,7 @@ static int read_free(struct check *c, struct key *at)
         at->length = c->row->key_length;
         memcpy(at->bytes, c->row->key, at->length);
         if (at->length == 20)
-            mark(c, key_number(at->bytes, 8), key_number32(at->bytes, 16), true);
+            mark_free(c, key_number(at->bytes, 8), key_number32(at->bytes, 16));
         else
             found(c, 0, 0, false, "an entry of the list of free blocks cannot be read: space is lost, no data");
         atomic_fetch_add_explicit(&c->job->records, 1, memory_order_relaxed);
@@ -165,42 +163,6 @@ int free_read(struct check *c)
     int end = 0;
     while (!end && !check_stopped(c) && !step_begin(c)) {
         end = read_free(c, &at);
-        step_end(c);
-    }
-    if (end && end != -ENOENT && !c->error)
-        c->error = end;
-    return c->error;
-}
-
-static int read_refs(struct check *c, place_t *from)
-{
-    struct refs_run run;
-    int error = 0;
-    for (unsigned n = 1; !c->error; n++) {
-        error = refs_next(c->t, *from, &run);
-        if (error == SL_ECORRUPT) {
-            found(c, 0, 0, false, "a count of how many records hold a block (from %llx on) cannot be read: do not "
-                  "delete snapshots, and copy the pool's volumes into a new pool", (number)*from);
-            ++*from;
-            continue;
-        }
-        if (error)
-            return error;
-        mark(c, run.place, run.blocks, false);
-        atomic_fetch_add_explicit(&c->job->records, 1, memory_order_relaxed);
-        *from = run.place + run.blocks;
-        if (n % 64 == 0 && step_is_over(c))
-            return 0;
-    }
-    return error;
-}
-
-int refs_read(struct check *c)
-{
-    place_t from = 0;
-    int end = 0;
-    while (!end && !check_stopped(c) && !step_begin(c)) {
-        end = read_refs(c, &from);
         step_end(c);
     }
     if (end && end != -ENOENT && !c->error)
@@ -268,7 +230,7 @@ static int by_place(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void gather_places(struct check *c, const struct check_group *g)
+void gather_places(struct check *c, const struct check_group *g)
 {
     struct chunk_map map;
     unsigned maps = 0;
@@ -287,7 +249,7 @@ static void gather_places(struct check *c, const struct check_group *g)
         qsort(c->places, c->place_count, sizeof(place_t), by_place);
 }
 
-/* A block that `holders` records of this key hold, all there are. */
+/* A block that `holders` records of this key hold. */
 static void hold_one(struct check *c, const struct check_group *g, place_t place, unsigned holders, bool may_report)
 {
     uint64_t ino = key_number(g->key.bytes, 0), chunk = key_number(g->key.bytes, 8);
@@ -301,28 +263,17 @@ static void hold_one(struct check *c, const struct check_group *g, place_t place
     }
     if (!bits_of(c, &seg->holds))
         return;
-    if (bit_get(seg->holds, block) && may_report)
-        found_in(c, g, 0, ino, true, "inode %llu, chunk %llu: the block at %llx also belongs to another file; "
-                 "compare both with a backup", (number)ino, (number)chunk, (number)place);
+    bool first = !bit_get(seg->holds, block);
     if (bit_get(seg->freed, block) && may_report)
         found_in(c, g, 0, ino, true, "inode %llu, chunk %llu: the block at %llx is on the list of free blocks; copy "
                  "the file elsewhere now", (number)ino, (number)chunk, (number)place);
-    seg->held += !bit_get(seg->holds, block);
+    seg->held += first;
     bit_set(seg->holds, block);
-    if (!may_report) {
-        if (holders > 1 && seg->counted)
-            bit_clear(seg->counted, block);
-        return;
-    }
-    if (holders < 2)
-        return;
-    long counted = refs_count(c->t, place, &length);
-    if (counted != (long)holders)
-        found_in(c, g, 0, ino, false, "inode %llu, chunk %llu: %u records hold the block at %llx, and %ld are counted; "
-                 "do not delete snapshots or clones of it, copy it elsewhere", (number)ino, (number)chunk, holders,
-                 (number)place, counted);
-    if (seg->counted)
-        bit_clear(seg->counted, block);
+    holders_seen(seg, place, holders, first);
+    /* Other files' records may hold it as well: then it is the sums that tell. */
+    long counted = may_report && holders > 1 ? refs_count(c->t, place, &length) : holders;
+    if (counted < (long)holders)
+        found_in(c, g, 0, ino, false, HOLDERS_FORMAT, (number)ino, (number)chunk, holders, (number)place, counted);
 }
 
 void hold_blocks(struct check *c, struct check_group *g, bool may_report)
@@ -424,35 +375,5 @@ void segs_have_files(struct check *c)
             found(c, 0, 0, true, "data/%08x.seg is not there or too short, and should hold %u blocks: bring it back "
                   "from a backup", seg->number, seg->live);
         step_end(c);
-    }
-}
-
-static bool has_bits(const uint64_t *bits)
-{
-    for (unsigned i = 0; bits && i < SEG_WORDS; i++)
-        if (bits[i])
-            return true;
-    return false;
-}
-
-/* What `ref` counts and was not seen to be held by two. */
-void refs_compare(struct check *c, bool may_report)
-{
-    for (unsigned i = 0; i < c->segs.count && !c->error; i++) {
-        struct check_seg *seg = &c->segs.at[i];
-        uint32_t runs = 0, first = 0;
-        if (!has_bits(seg->counted))
-            continue;
-        seg->doubtful = true;
-        for (uint32_t block = 0; may_report && block < 1u << PLACE_BITS; block++) {
-            uint32_t length = 1;
-            place_t place = (place_t)seg->number << PLACE_BITS | block;
-            if (!bit_get(seg->counted, block) || refs_count(c->t, place, &length) < 2)
-                continue;
-            first = runs++ ? first : block;
-        }
-        if (runs)
-            found(c, 0, 0, false, "segment %08x: %u blocks, the first at %x, are counted as shared, and less than two "
-                  "records hold them: space is lost, no data", seg->number, runs, first);
     }
 }

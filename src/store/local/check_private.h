@@ -3,7 +3,8 @@
  *   check.c           steps, walks over records, findings, the order of things
  *   check_versions.c  trees, the tree of versions, `touched`
  *   check_names.c     inodes, entries, links
- *   check_chunks.c    chunk maps, blocks, reference counts, the free list, segments
+ *   check_chunks.c    chunk maps, blocks, the free list, segments
+ *   check_holders.c   how many records hold each block
  *   check_sums.c      sums that looked wrong, in one transaction
  *   check_data.c      the bytes of the data
  *
@@ -16,6 +17,8 @@
 #include "sluice/store_check.h"
 #include "store/local/meta_private.h"
 
+#define HOLDERS_FORMAT "inode %llu, chunk %llu: %u records hold the block at %llx, and %ld are counted; do not delete " \
+                       "snapshots, clones or copies of it, copy it elsewhere"
 enum { WHY_ROOM = 400, PATH_ROOM = 4096, TREES_SHOWN = 8, SPLITS_MOST = 4096 };
 
 /* All records of one key, in ascending order of versions. */
@@ -59,10 +62,17 @@ struct check_seg {
     uint32_t number, tail, live;
     uint32_t held;      /* blocks that records hold */
     uint64_t *holds;    /* a bit for each block: a record holds it */
-    uint64_t *counted;  /* `ref` counts it and no two records were seen to hold it; NULL: none */
     uint64_t *freed;    /* it was on the free list before the chunks were looked at; NULL: none */
     uint64_t *read;     /* its bytes have been checked */
+    uint64_t seen, expected; /* sums over its blocks' holders: those that were seen, and as `ref` has it */
+    uint32_t *counts;   /* holders of each block, where the sums differ; NULL: not now */
     bool doubtful;      /* look again */
+};
+
+struct check_wrong { /* a block that more records hold than are counted, and one of them */
+    uint64_t ino, chunk;
+    place_t place;
+    uint32_t holders;
 };
 
 struct check_segs {
@@ -101,6 +111,8 @@ struct check {
     struct check_usage *usage; /* ascending */
     unsigned usage_count, usage_room;
     struct check_touched *touched;
+    struct check_wrong *wrong;
+    unsigned wrong_count, wrong_room;
     place_t *places; /* of one chunk */
     size_t place_count, place_room;
 };
@@ -189,15 +201,28 @@ int segs_load(struct check *c);
 struct check_seg *seg_known(struct check *c, place_t place);
 struct check_seg *seg_of(struct check *c, place_t place);
 int free_read(struct check *c);
-int refs_read(struct check *c);
 void check_chunk(struct check *c, struct check_group *g);
 void check_file(struct check *c, uint64_t ino);
 /* Marks what the group's records hold. */
 void hold_blocks(struct check *c, struct check_group *g, bool report);
 void segs_compare(struct check *c, bool report);
 void segs_have_files(struct check *c);
-void refs_compare(struct check *c, bool report);
 void segs_forget(struct check *c);
+/* All places in the group's records go to c->places, ascending where there are several records. */
+void gather_places(struct check *c, const struct check_group *g);
+
+/* Adds all of `ref` to what is expected: in steps; or, in a transaction, from *from on, some: -ENOENT at the end. */
+int refs_read(struct check *c);
+int refs_read_on(struct check *c, place_t *from);
+/* So many records of one key hold the block; `first`: none was seen before. */
+void holders_seen(struct check_seg *seg, place_t place, unsigned holders, bool first);
+void holders_compare(struct check *c);
+/* In the long transaction, with all sums taken in it: what is wrong where they differ.  -EAGAIN as scan(). */
+int holders_settle(struct check *c);
+/* Afterwards, in steps: what that found of files. */
+void holders_report(struct check *c);
+/* Calls group() for all keys of a database in the long transaction.  -ECANCELED; -EAGAIN: the environment goes. */
+int scan(struct check *c, const struct check_walk *w);
 
 void check_again(struct check *c);
 void check_data(struct check *c);
@@ -209,10 +234,6 @@ static inline bool bit_get(const uint64_t *bits, uint32_t i)
 static inline void bit_set(uint64_t *bits, uint32_t i)
 {
     bits[i / 64] |= UINT64_C(1) << i % 64;
-}
-static inline void bit_clear(uint64_t *bits, uint32_t i)
-{
-    bits[i / 64] &= ~(UINT64_C(1) << i % 64);
 }
 
 #endif

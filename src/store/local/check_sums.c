@@ -44,7 +44,7 @@ static bool env_goes(struct check *c)
 /* ---- walks in it, which only step ---- */
 
 /* -ECANCELED: stopped; -EAGAIN: the environment goes. */
-static int scan(struct check *c, const struct check_walk *w, const struct key *from, bool one_owner)
+static int scan_from(struct check *c, const struct check_walk *w, const struct key *from, bool one_owner)
 {
     uint64_t owner = one_owner ? key_number(from->bytes, 0) : 0;
     int error = db_seek(c->t, w->db, from, c->row);
@@ -63,6 +63,12 @@ static int scan(struct check *c, const struct check_walk *w, const struct key *f
     return error == -ENOENT ? 0 : error;
 }
 
+int scan(struct check *c, const struct check_walk *w)
+{
+    const struct key first = {.length = 1};
+    return scan_from(c, w, &first, false);
+}
+
 static void usage_group(struct check *c, struct check_group *g)
 {
     usage_add(c, g);
@@ -76,32 +82,46 @@ static void chunk_group(struct check *c, struct check_group *g)
 static int again_usage(struct check *c)
 {
     static const struct check_walk inodes = {DB_INODE, usage_group, NULL};
-    const struct key first = {.length = 1};
     bool wrong;
     c->usage_count = 0;
-    int error = scan(c, &inodes, &first, false);
+    int error = scan(c, &inodes);
     if (!error)
         usage_compare(c, true, &wrong);
     return error;
 }
 
+static int again_refs(struct check *c)
+{
+    place_t from = 0;
+    int end = 0;
+    while (!end) {
+        end = refs_read_on(c, &from);
+        if (check_stopped(c))
+            return c->error;
+        if (env_goes(c))
+            return -EAGAIN;
+    }
+    return end == -ENOENT ? 0 : end;
+}
+
 static int again_segments(struct check *c)
 {
     static const struct check_walk chunks = {DB_CHUNK, chunk_group, NULL};
-    const struct key first = {.length = 1};
     for (unsigned i = 0; i < c->segs.count; i++) {
         struct check_seg *seg = &c->segs.at[i];
         seg->held = 0;
+        seg->seen = seg->expected = 0;
         free(seg->holds);
         seg->holds = NULL;
     }
     segs_load(c);
-    int error = scan(c, &chunks, &first, false);
+    int error = again_refs(c);
+    if (!error)
+        error = scan(c, &chunks);
     if (error)
         return error;
     segs_compare(c, true);
-    refs_compare(c, true);
-    return c->error;
+    return holders_settle(c);
 }
 
 static int again_owner(struct check *c, const struct check_split *split)
@@ -110,7 +130,7 @@ static int again_owner(struct check *c, const struct check_split *split)
     struct key first;
     c->sums.count = 0;
     key_inode(&first, split->owner);
-    int error = scan(c, &w, &first, true);
+    int error = scan_from(c, &w, &first, true);
     if (!error)
         owner_is_right(c, split->db, split->owner, true);
     c->sums.count = 0;
@@ -163,7 +183,7 @@ static void compare(struct check *c, struct doubts *doubts)
     }
     usage_compare(c, false, &doubts->usage);
     segs_compare(c, false);
-    refs_compare(c, false);
+    holders_compare(c);
     for (unsigned i = 0; i < c->segs.count; i++)
         doubts->segments |= c->segs.at[i].doubtful;
     doubts->touched = touched_is_doubtful(c);
@@ -208,6 +228,7 @@ void check_again(struct check *c)
             error = try(c, &doubts);
             long_end(c);
         }
+        holders_report(c);
         if (error && error != -EAGAIN && error != -EIO && !c->error)
             c->error = error;
     }

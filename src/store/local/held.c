@@ -1,34 +1,16 @@
 /* What a snapshot alone holds: blocks of its version's own records that the version below has replaced, or whose files
- * it has removed.  Looked for on the side that has touched less. */
+ * it has removed, where no other record holds them.  Looked for on the side that has touched less. */
 #include <string.h>
 
 #include "store/local/diff.h"
-#include "store/local/meta_refs.h"
+#include "store/local/held_runs.h"
 
 struct held {
     struct walk walk;
     uint64_t version, child; /* child 0: nothing goes on from it */
     uint32_t child_tree;
-    uint64_t blocks;
+    struct held_runs runs;
 };
-
-/* Blocks of a map that no other record holds. */
-static int count_alone(struct held *h, const struct chunk_map *map)
-{
-    for (unsigned i = 0; map->kind == CHUNK_MAP && i < map->extent_count; i++) {
-        place_t place = map->extents[i].place;
-        for (uint32_t left = map->extents[i].count; left;) {
-            uint32_t length = left;
-            long holders = refs_count(h->walk.t, place, &length);
-            if (holders < 0)
-                return (int)holders;
-            h->blocks += holders == 1 ? length : 0;
-            place += length;
-            left -= length;
-        }
-    }
-    return 0;
-}
 
 /* The version's own record of a key. */
 static int own_record(struct held *h, uint64_t version, enum db db, const struct key *k, struct record *out)
@@ -47,7 +29,7 @@ static int count_chunk(struct held *h, const struct key *k)
     if (!error)
         error = chunk_decode(r.value, r.length, &map);
     if (!error)
-        error = count_alone(h, &map);
+        error = held_runs_add_map(&h->runs, h->walk.t, &map);
     return error == -ENOENT ? 0 : error;
 }
 
@@ -149,6 +131,7 @@ int held_bytes(struct store *s, uint32_t snapshot, uint64_t *bytes)
                            : walk_touched(&h.walk, h.version, hidden_of, &h);
     }
     walk_end(&h.walk);
-    *bytes = h.blocks * STORE_BLOCK;
+    *bytes = error ? 0 : held_runs_count(&h.runs) * STORE_BLOCK;
+    held_runs_free(&h.runs);
     return error;
 }

@@ -1,4 +1,4 @@
-/* What the snapshots of a volume hold that the volume itself does not: looked for among the chunks that were touched
+/* What the snapshots of a volume hold that nobody else's records do: looked for among the chunks that were touched
  * since the oldest of them, on the way to the volume's version and on the ways to those snapshots that it left behind
  * when it was restored. */
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 
 #include "store/local/chunk_map.h"
 #include "store/local/diff.h"
+#include "store/local/held_runs.h"
 
 struct list { /* growing */
     void *at;
@@ -28,8 +29,8 @@ struct held_volume {
     struct list ways;      /* the first is that of the volume itself */
     struct list touched;   /* chunks, by one version */
     struct list seen;      /* of the chunk being looked at: the versions whose records snapshots see */
-    struct list places;    /* those of one block in all of them */
-    uint64_t blocks;
+    struct held_runs runs; /* what those hold and the volume's own does not have at the same block */
+    uint64_t inside;       /* blocks within records */
     bool (*go_on)(void *arg);
     void *arg;
 };
@@ -115,26 +116,33 @@ static place_t place_in(const struct chunk_map *map, unsigned block)
     return map->kind == CHUNK_MAP ? chunk_place(map, block) : 0;
 }
 
-/* The places in the records that were seen, each once, that the volume's own does not have. */
-static int count_places(struct held_volume *h, const struct key *k, const struct chunk_map *own)
+/* The places in a record that was seen, where the volume's own does not have them. */
+static int count_places(struct held_volume *h, const struct chunk_map *map, const struct chunk_map *own)
+{
+    int error = 0;
+    for (unsigned b = 0, run; b < CHUNK_BLOCKS && !error; b += run) {
+        place_t place = place_in(map, b);
+        for (run = 1; b + run < CHUNK_BLOCKS && place && place != place_in(own, b); run++)
+            if (place_in(map, b + run) != place + run || place_in(own, b + run) == place + run)
+                break;
+        if (place && place != place_in(own, b))
+            error = held_runs_add(&h->runs, h->walk.t, place, run);
+    }
+    return error;
+}
+
+static int count_seen(struct held_volume *h, const struct key *k, const struct chunk_map *own)
 {
     const uint64_t *seen = h->seen.at;
-    struct chunk_map *maps = malloc((h->seen.count + 1) * sizeof *maps);
-    int error = maps ? 0 : -ENOMEM;
+    struct chunk_map *map = malloc(sizeof *map);
+    int error = map ? 0 : -ENOMEM;
     for (size_t i = 0; i < h->seen.count && !error; i++) {
-        error = decode_record(h, k, seen[i], &maps[i]);
-        h->blocks += error ? 0 : chunk_map_inside(h->walk.local, &maps[i]);
+        error = decode_record(h, k, seen[i], map);
+        h->inside += error ? 0 : chunk_map_inside(h->walk.local, map);
+        if (!error)
+            error = count_places(h, map, own);
     }
-    for (unsigned b = 0; b < CHUNK_BLOCKS && !error; b++) {
-        h->places.count = 0;
-        for (size_t i = 0; i < h->seen.count && !error; i++) {
-            place_t place = place_in(&maps[i], b);
-            if (place && place != place_in(own, b) && !has(&h->places, place))
-                error = add(&h->places, place);
-        }
-        h->blocks += h->places.count;
-    }
-    free(maps);
+    free(map);
     return error;
 }
 
@@ -166,7 +174,7 @@ static int count_chunk(struct held_volume *h, uint64_t version, const struct chu
     if (error || newest != version || !others)
         return error;
     error = decode_record(h, &k, live, &own);
-    return error ? error : count_places(h, &k, &own);
+    return error ? error : count_seen(h, &k, &own);
 }
 
 /* ---- the ways ---- */
@@ -300,11 +308,12 @@ static int count_all(struct held_volume *h)
 
 static void held_free(struct held_volume *h)
 {
-    struct list *lists[] = {&h->snapshots, &h->ways, &h->touched, &h->seen, &h->places};
+    struct list *lists[] = {&h->snapshots, &h->ways, &h->touched, &h->seen};
     for (size_t i = 0; i < h->ways.count; i++)
         free(((struct way *)h->ways.at)[i].snapshots.at);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->at);
+    held_runs_free(&h->runs);
 }
 
 int held_by_snapshots(struct store *s, uint32_t volume, bool (*go_on)(void *arg), void *arg, uint64_t *bytes)
@@ -314,7 +323,7 @@ int held_by_snapshots(struct store *s, uint32_t volume, bool (*go_on)(void *arg)
     if (!error)
         error = count_all(&h);
     walk_end(&h.walk);
+    *bytes = error ? 0 : (h.inside + held_runs_count(&h.runs)) * STORE_BLOCK;
     held_free(&h);
-    *bytes = error ? 0 : h.blocks * STORE_BLOCK;
     return error;
 }

@@ -120,6 +120,8 @@ static const struct store_ops local_ops = {
     .commit = local_commit,
     .seek = local_seek,
     .punch = local_punch,
+    .copy = local_copy,
+    .clone_range = local_clone_range,
     .extend = local_extend,
     .write_verifier = local_write_verifier,
     .tree_create = tree_create,
@@ -181,6 +183,8 @@ static int open_steps(struct local *l, char why[256])
 int store_local_open(const struct store_options *options, struct store **out, char why[256])
 {
     struct local *l = calloc(1, sizeof(*l));
+    if (l)
+        l->share_most = STORE_CLONE_ONCE / STORE_CHUNK;
     why[0] = 0;
     if (!l)
         return step(-ENOMEM, "opening the pool", why);

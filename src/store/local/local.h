@@ -34,6 +34,7 @@ struct local {
     char *path;
     int dir_fd, lock_fd;
     uint32_t pool_id;
+    unsigned share_most;  /* chunks that one mutation shares: STORE_CLONE_ONCE, fewer in tests */
     unsigned tiny_blocks; /* what a file whose bytes lie in its record counts for (chunk_map_inside) */
     uint8_t secret[32], verifier[8];
     struct meta *meta;

@@ -215,20 +215,38 @@ static void other_holds(struct meta_txn *t, place_t place, uint32_t blocks)
     /* Another version's record, which goes on doing so. */
 }
 
+/* The places of `all` whose bit in `mask` is set, as `set` says. */
+static void choose(const place_t all[CHUNK_BLOCKS], uint64_t mask, bool set, place_t chosen[CHUNK_BLOCKS])
+{
+    for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
+        chosen[b] = (mask >> b & 1) == set ? all[b] : 0;
+}
+
+struct places_change {
+    place_t before[CHUNK_BLOCKS], after[CHUNK_BLOCKS];
+    bool own;        /* the record that was seen is the version's own */
+    uint64_t shared; /* a bit for each block whose new place another record holds */
+    int64_t inside;  /* blocks more that count without a place */
+};
+
 /* From the places in the record that was seen to those in the new one.  Where that was another version's, what both
- * name has one holder more.  `inside`: blocks more that count without a place. */
-static void change_places(struct meta_txn *t, uint32_t tree, const place_t before[CHUNK_BLOCKS],
-                          const place_t after[CHUNK_BLOCKS], bool own, int64_t inside, int64_t *delta)
+ * name has one holder more.  What begins to be held comes first: it may be what is let go. */
+static void change_places(struct meta_txn *t, uint32_t tree, const struct places_change *c, int64_t *delta)
 {
     static const place_t none[CHUNK_BLOCKS];
-    place_t both[CHUNK_BLOCKS];
-    unsigned now = runs_only_in(t, after, before, blocks_take);
-    unsigned was = runs_only_in(t, before, after, own ? blocks_release : other_holds);
-    *delta = (int64_t)now - (int64_t)was + inside;
-    if (!own && now && was) {
+    place_t some[CHUNK_BLOCKS];
+    choose(c->after, c->shared, false, some);
+    unsigned now = runs_only_in(t, some, c->before, blocks_take);
+    if (c->shared) {
+        choose(c->after, c->shared, true, some);
+        now += runs_only_in(t, some, c->before, blocks_hold);
+    }
+    unsigned was = runs_only_in(t, c->before, c->after, c->own ? blocks_release : other_holds);
+    *delta = (int64_t)now - (int64_t)was + c->inside;
+    if (!c->own && now && was) {
         for (unsigned b = 0; b < CHUNK_BLOCKS; b++)
-            both[b] = after[b] == before[b] ? after[b] : 0;
-        runs_only_in(t, both, none, blocks_hold);
+            some[b] = c->after[b] == c->before[b] ? c->after[b] : 0;
+        runs_only_in(t, some, none, blocks_hold);
     }
     if (*delta)
         group_note_usage(t, tree, *delta, 0);
@@ -237,7 +255,13 @@ static void change_places(struct meta_txn *t, uint32_t tree, const place_t befor
 int meta_put_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, const struct chunk_map *map,
                    uint64_t change, int64_t *delta)
 {
-    place_t before[CHUNK_BLOCKS], after[CHUNK_BLOCKS];
+    return meta_share_chunk(t, tree, ino, chunk, map, 0, change, delta);
+}
+
+int meta_share_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, const struct chunk_map *map,
+                     uint64_t shared, uint64_t change, int64_t *delta)
+{
+    struct places_change places = {.shared = shared};
     uint8_t value[RECORD_MAX];
     uint64_t version, seen;
     int64_t inside;
@@ -251,21 +275,22 @@ int meta_put_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chu
     if (error)
         return error;
     key_chunk(&k, ino, chunk);
-    error = old_chunk(t, &k, version, before, &seen, &inside);
+    error = old_chunk(t, &k, version, places.before, &seen, &inside);
     if (error && error != -ENOENT)
         return error;
-    places_of(map, after);
+    places_of(map, places.after);
+    places.own = seen == version;
+    places.inside = chunk_map_inside(t->local, map) - inside;
     size_t length = chunk_encode(map, change, value);
     versioned_put(t, DB_CHUNK, &k, version, seen, value, length);
-    change_places(t, tree, before, after, seen == version, chunk_map_inside(t->local, map) - inside, delta);
+    change_places(t, tree, &places, delta);
     group_note_chunk(t, tree, ino, chunk, value, length);
     return t->failed;
 }
 
 int meta_del_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, int64_t *delta)
 {
-    static const place_t none[CHUNK_BLOCKS];
-    place_t before[CHUNK_BLOCKS];
+    struct places_change places = {0};
     uint64_t version, seen;
     int64_t inside;
     struct key k;
@@ -274,11 +299,13 @@ int meta_del_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chu
     if (error)
         return error;
     key_chunk(&k, ino, chunk);
-    error = old_chunk(t, &k, version, before, &seen, &inside);
+    error = old_chunk(t, &k, version, places.before, &seen, &inside);
     if (error)
         return error;
+    places.own = seen == version;
+    places.inside = -inside;
     versioned_del(t, DB_CHUNK, &k, version, seen);
-    change_places(t, tree, before, none, seen == version, -inside, delta);
+    change_places(t, tree, &places, delta);
     group_note_chunk(t, tree, ino, chunk, NULL, 0);
     return t->failed;
 }

@@ -138,6 +138,19 @@ int op_dir(struct op *op, struct meta_txn *t, unsigned which, const struct store
     return op->cred->read_only || op->tree.read_only ? -EROFS : 0;
 }
 
+int op_file(struct op *op, struct meta_txn *t, const struct store_object *o, struct inode *inode)
+{
+    int rc = op_inode(t, o, inode);
+    if (rc)
+        return rc;
+    op_wcc(op, 0, inode);
+    if (inode->type != STORE_REG)
+        return inode->type == STORE_DIR ? -EISDIR : -EINVAL;
+    if (op->cred->read_only || op->tree.read_only)
+        return -EROFS;
+    return perm_write(op->cred, inode);
+}
+
 int op_dangling(int rc)
 {
     return rc == -ESTALE ? SL_ECORRUPT : rc;

@@ -122,23 +122,10 @@ struct punch_op {
     uint64_t next;       /* chunk to go on with */
 };
 
-static int change_check(struct op *op, struct meta_txn *t, const struct store_object *o, struct inode *inode)
-{
-    int rc = op_inode(t, o, inode);
-    if (rc)
-        return rc;
-    op_wcc(op, 0, inode);
-    if (inode->type != STORE_REG)
-        return inode->type == STORE_DIR ? -EISDIR : -EINVAL;
-    if (op->cred->read_only || op->tree.read_only)
-        return -EROFS;
-    return perm_write(op->cred, inode);
-}
-
 static int punch_check(struct op *op, struct meta_txn *t)
 {
     struct punch_op *p = (struct punch_op *)op;
-    return change_check(op, t, p->object, &p->inode);
+    return op_file(op, t, p->object, &p->inode);
 }
 
 static int punch_chunk(struct punch_op *p, struct meta_txn *t, uint64_t chunk, struct chunk_map *map, uint64_t change)
@@ -248,7 +235,7 @@ struct extend_op {
 static int extend_check(struct op *op, struct meta_txn *t)
 {
     struct extend_op *e = (struct extend_op *)op;
-    int rc = change_check(op, t, e->object, &e->inode);
+    int rc = op_file(op, t, e->object, &e->inode);
     if (!rc && e->size > STORE_FILE_MAX)
         rc = -EFBIG;
     return rc ? rc : e->inode.size >= e->size ? OP_NOTHING : 0;

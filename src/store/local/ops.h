@@ -36,6 +36,8 @@ int local_seek(struct store *s, const struct store_cred *c, const struct store_o
                uint64_t *found);
 int local_punch(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t offset,
                 uint64_t length, struct store_wcc *wcc);
+int local_copy(struct store *s, const struct store_copy *copy, uint64_t *done, struct store_wcc *wcc); /* op_copy.c */
+int local_clone_range(struct store *s, const struct store_copy *copy, struct store_wcc *wcc);
 int local_extend(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t size,
                  struct store_wcc *wcc);
 

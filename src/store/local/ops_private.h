@@ -78,6 +78,8 @@ void op_wcc(struct op *op, unsigned which, const struct inode *inode);
 /* Within a check: a directory that is to be changed: -ENOTDIR, -EROFS; fills wcc[which]. */
 int op_dir(struct op *op, struct meta_txn *t, unsigned which, const struct store_object *o,
            struct inode *dir);
+/* Within a check: a regular file whose data is to be changed: -EISDIR, -EINVAL, -EROFS, -EACCES; fills wcc[0]. */
+int op_file(struct op *op, struct meta_txn *t, const struct store_object *o, struct inode *inode);
 /* A transaction saw a reference to an inode that is not there. */
 int op_dangling(int rc);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "store/local/meta_private.h"
+#include "store/local/op_share.h"
 #include "store/local/reaper_private.h"
 #include "store/local/seg.h"
 
@@ -139,6 +140,12 @@ static int cut_forget(struct cut_step *s, struct meta_txn *t)
     return meta_system_put(t, s->at->key, NULL, 0);
 }
 
+/* Its first cut hides what a clone prepares. */
+static bool is_staging(struct meta_txn *t, uint32_t tree, const struct inode *inode)
+{
+    return inode->cut_count && clone_is_staging(t->local, tree, inode->ino, inode->cuts[0].change);
+}
+
 static int cut_apply(struct mutation *m, struct meta_txn *t)
 {
     struct cut_step *s = (struct cut_step *)m;
@@ -152,6 +159,10 @@ static int cut_apply(struct mutation *m, struct meta_txn *t)
         return cut_forget(s, t);
     if (rc)
         return rc;
+    if (is_staging(t, at->tree, &inode)) {
+        s->more = false;
+        return 0;
+    }
     s->cut = inode.cuts[0];
     rc = tree_version(t, at->tree, &s->version);
     if (rc)
@@ -174,26 +185,38 @@ static int cut_apply(struct mutation *m, struct meta_txn *t)
     return !rc && inode.cut_count == 0 ? cut_forget(s, t) : rc;
 }
 
-/* The first inode that has cut marks. -ENOENT. */
-static int cut_find(struct local *l, struct cut_cursor *at)
+/* The next inode that has cut marks. -ENOENT. */
+static int cut_next(struct meta_txn *t, struct cut_cursor *at)
 {
-    struct meta_txn *t;
     char value[8];
     size_t length;
     unsigned long long ino;
+    struct inode inode;
+    for (;;) {
+        int rc = meta_system_next(t, "cut/", at->key, value, sizeof(value), &length);
+        if (rc)
+            return rc;
+        if (sscanf(at->key, "cut/%x/%llx", &at->tree, &ino) != 2)
+            return SL_ECORRUPT;
+        at->ino = ino;
+        if (meta_inode(t, at->tree, at->ino, &inode) || !is_staging(t, at->tree, &inode))
+            return 0;
+    }
+}
+
+static int cut_find(struct local *l, struct cut_cursor *at)
+{
+    struct meta_txn *t;
     memset(at, 0, sizeof(*at));
     strcpy(at->key, "cut/");
     int rc = meta_read_begin(l, &t);
-    if (rc)
-        return rc;
-    rc = meta_system_next(t, "cut/", at->key, value, sizeof(value), &length);
-    meta_read_end(t);
-    if (rc || sscanf(at->key, "cut/%x/%llx", &at->tree, &ino) != 2) {
-        at->key[0] = 0;
-        return rc ? rc : SL_ECORRUPT;
+    if (!rc) {
+        rc = cut_next(t, at);
+        meta_read_end(t);
     }
-    at->ino = ino;
-    return 0;
+    if (rc)
+        at->key[0] = 0;
+    return rc;
 }
 
 int reap_cuts(struct local *l, struct cut_cursor *at, bool *finished, bool *more)

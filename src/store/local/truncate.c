@@ -147,16 +147,23 @@ static int cut_edge(struct cutting *c, const struct data_tail *tail)
     return put_or_delete(c, chunk, c->map.extent_count == 0);
 }
 
-static void set_mark(struct cutting *c)
+/* They hide nothing that is not gone now, or hidden by the new mark. */
+static void drop_marks_behind(struct cutting *c)
 {
     struct inode *inode = c->inode;
-    unsigned kept = 0;
+    uint8_t kept = 0;
     for (unsigned i = 0; i < inode->cut_count; i++) {
         if (inode->cuts[i].chunk < c->keep)
             inode->cuts[kept++] = inode->cuts[i];
     }
-    inode->cuts[kept++] = (struct inode_cut){.chunk = c->keep, .change = c->change};
-    inode->cut_count = (uint8_t)kept;
+    inode->cut_count = kept;
+}
+
+static void set_mark(struct cutting *c)
+{
+    struct inode *inode = c->inode;
+    drop_marks_behind(c);
+    inode->cuts[inode->cut_count++] = (struct inode_cut){.chunk = c->keep, .change = c->change};
 }
 
 static int delete_behind(struct cutting *c)
@@ -168,6 +175,8 @@ static int delete_behind(struct cutting *c)
         if (error)
             return error;
     }
+    if (error == -ENOENT)
+        drop_marks_behind(c);
     return error == -ENOENT ? 0 : error;
 }
 

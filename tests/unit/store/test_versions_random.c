@@ -1,4 +1,5 @@
 #include "audit_held.h"
+#include "copy_fixture.h"
 #include "snapshot_fixture.h"
 
 /* Random operations on several volumes, their snapshots and clones, against an image of each in memory: contents and
@@ -340,6 +341,36 @@ static void do_setattr(struct image *m)
     note_attr(m, i);
 }
 
+/* A range of a file of any tree, cloned or copied into one of this. */
+static void do_share(struct image *m)
+{
+    const struct image *other = rnd(3) ? m : random_image(rnd(2));
+    int from = other ? random_node(other, STORE_REG, 0) : -1, to = random_node(m, STORE_REG, 0);
+    if (from < 0 || to < 0)
+        return;
+    const struct node *source = &other->nodes[from];
+    struct node *n = &m->nodes[to];
+    struct store_object x = object(other, source), y = object(m, n);
+    bool clone = rnd(3);
+    uint32_t unit = clone || rnd(2) ? STORE_BLOCK : 1;
+    uint32_t a = rnd(source->size + 1) / unit * unit, b = rnd(2) ? a : rnd(SIZE_MOST / 2) / unit * unit;
+    uint32_t length = rnd(2) ? source->size - a : rnd(source->size - a + 1) / unit * unit;
+    uint32_t rest = clone ? -length % STORE_BLOCK : 0;
+    if (!length || length + rest > SIZE_MOST - b || (other == m && from == to && a < b + length && b < a + length))
+        return;
+    if (clone && rest && a + length != source->size)
+        return;
+    if (clone)
+        assert_int_equal(t_clone_range(pool, &x, a, &y, b, length), 0);
+    else
+        assert_int_equal(t_copy(pool, &x, a, &y, b, length), 0);
+    uint8_t *bytes = content_of(n);
+    memmove(bytes + b, source->content->bytes + a, length);
+    memset(bytes + b + length, 0, rest);
+    n->size = b + length > n->size ? b + length : n->size;
+    note_attr(m, to);
+}
+
 /* ---- comparing ---- */
 
 struct listed {
@@ -566,7 +597,7 @@ static void do_one(void)
         unsigned share;
         void (*run)(struct image *m);
     } ops[] = {
-        {330, do_write}, {130, do_make}, {90, do_remove},  {70, do_rename}, {50, do_link},    {70, do_truncate},
+        {230, do_write}, {100, do_share}, {130, do_make}, {90, do_remove},  {70, do_rename}, {50, do_link},    {70, do_truncate},
         {40, do_tall},   {40, do_setattr}, {60, do_snapshot}, {30, do_clone}, {25, do_restore}, {60, do_delete},
         {1, do_reopen},  {4, do_compare},
     };
