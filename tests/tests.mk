@@ -17,7 +17,7 @@ check-unit: all $(UNIT_PROGRAMS) ## unit tests
 	@tests/run-unit $(UNIT_PROGRAMS)
 
 check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad input, random histories, a big directory
-	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_nfs4_state.py \
+	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_nfs4_state.py tests/nfs/test_nfs4_copy.py \
 		tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
@@ -41,7 +41,7 @@ check-kernel: all ## a real Linux client
 check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with ASan and UBSan
 	@$(MAKE) --no-print-directory SAN=address all
 	@tests/run SLUICE_BUILD=build-address BUILD=build-address LIBNFS_OPS=$(abspath $(LIBNFS_OPS)) PYTHONDONTWRITEBYTECODE=1 \
-		tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_nfs4_state.py \
+		tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_nfs4_state.py tests/nfs/test_nfs4_copy.py \
 		tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py tests/nfs/test_readahead.py tests/nfs/test_snapshots.py tests/nfs/test_watch.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \

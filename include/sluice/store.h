@@ -311,10 +311,10 @@ struct store_ops {
      * overlap in one file.  -EINVAL: not regular files, or the source ends before the range does; -EISDIR -EFBIG
      * -ENOSPC -EDQUOT. */
     int (*copy)(struct store *s, const struct store_copy *copy, uint64_t *done, struct store_wcc *wcc);
-    /* All of a range, whose offsets are multiples of STORE_BLOCK, as is its end unless that is the source's (the rest of
-     * the target's last block is zeroes then, as far as it goes): -EINVAL otherwise.  At one instant where the range has
-     * at most STORE_CLONE_ONCE bytes; a larger one too where it lies behind the target's end.  Else it goes in steps from
-     * its beginning, and an error or a crash leaves what was done.  Otherwise as copy(). */
+    /* All of a range.  -EINVAL: its offsets are no multiples of STORE_BLOCK, or its end is not, nor the source's (where
+     * that is inside a block, zeroes go over the rest of the target's).  At one instant where it has at most
+     * STORE_CLONE_ONCE bytes, and else where it goes behind the target's last chunk.  A longer one over what is there
+     * goes in steps from its beginning, and an error or a crash leaves those that were done.  Otherwise as copy(). */
     int (*clone_range)(struct store *s, const struct store_copy *copy, struct store_wcc *wcc);
     /* The file has at least this size.  -EFBIG. */
     int (*extend)(struct store *s, const struct store_cred *c, const struct store_object *o, uint64_t size,
@@ -352,9 +352,9 @@ struct store_ops {
     int (*split)(struct store *s, uint32_t tree, bool (*go_on)(void *arg, uint64_t bytes), void *arg);
     /* What deleting this snapshot would give back, but for what its clones see. Coroutine. */
     int (*held)(struct store *s, uint32_t snapshot, uint64_t *bytes);
-    /* What all snapshots of the volume hold that neither it nor anybody else has in records of his own: what deleting all
-     * of them would give back, but for what clones see in them.  Takes time for what was changed since the oldest; go_on() is asked now and then
-     * and may end it: -ECANCELED.  Coroutine. */
+    /* What all snapshots of the volume hold that neither it nor anybody else has in records of his own: what deleting
+     * all of them would give back, but for what clones see in them.  Takes time for what was changed since the oldest;
+     * go_on() is asked now and then and may end it: -ECANCELED.  Coroutine. */
     int (*snapshots_held)(struct store *s, uint32_t volume, bool (*go_on)(void *arg), void *arg, uint64_t *bytes);
     /* When the snapshots of a volume came, went or were renamed (tree_update of one) last: a number that grows and
      * never repeats in the pool, and the time.  Never waits. */

@@ -97,7 +97,7 @@ static const struct operation {
     [OP4_READ_PLUS] = {"READ_PLUS", 2, 2, FH, 32, nfs4_read_plus},
     [OP4_SEEK] = {"SEEK", 2, 2, FH | WAITS, 12, nfs4_seek},
     [OP4_WRITE_SAME] = {"WRITE_SAME", 2, 2, FH, 0, NULL},
-    [OP4_CLONE] = {"CLONE", 2, 2, FH | SAVED | WAITS, 0, NULL},
+    [OP4_CLONE] = {"CLONE", 2, 2, FH | SAVED | WAITS, 0, nfs4_clone},
     [OP4_GETXATTR] = {"GETXATTR", 2, 2, FH, 4, NULL},
     [OP4_SETXATTR] = {"SETXATTR", 2, 2, FH | WAITS, 20, NULL},
     [OP4_LISTXATTRS] = {"LISTXATTRS", 2, 2, FH, 16, NULL},

@@ -116,7 +116,8 @@ nfs4_op_fn nfs4_getattr, nfs4_setattr, nfs4_access, nfs4_readlink, nfs4_verify, 
 nfs4_op_fn nfs4_read, nfs4_write, nfs4_commit;                   /* data.c */
 nfs4_op_fn nfs4_readdir;                                         /* dir.c */
 nfs4_op_fn nfs4_create, nfs4_remove, nfs4_rename, nfs4_link;     /* name.c */
-nfs4_op_fn nfs4_allocate, nfs4_deallocate, nfs4_seek, nfs4_read_plus, nfs4_io_advise, nfs4_copy; /* ranges.c */
+nfs4_op_fn nfs4_allocate, nfs4_deallocate, nfs4_seek, nfs4_read_plus, nfs4_io_advise; /* ranges.c */
+nfs4_op_fn nfs4_copy, nfs4_clone;                                /* copy.c */
 nfs4_op_fn nfs4_exchange_id, nfs4_create_session, nfs4_sequence, nfs4_destroy_session, nfs4_bind_conn_to_session,
     nfs4_backchannel_ctl, nfs4_destroy_clientid, nfs4_reclaim_complete;                 /* session.c */
 nfs4_op_fn nfs4_setclientid, nfs4_setclientid_confirm, nfs4_renew, nfs4_release_lockowner; /* client.c */

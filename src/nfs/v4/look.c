@@ -1,7 +1,7 @@
 /* A COMPOUND is looked at before it is run, as far as its operations are of those that come with data: to pass its
- * volume's gate, which is that of the first handle in it, with what all of its READs and WRITEs ask for (one that
- * concerns no volume, or one that the caller may not use, passes); and to fetch what the calls that arrived together
- * will need. */
+ * volume's gate, which is that of the first handle in it (of COPY and CLONE: the target's), with what all of its READs
+ * and WRITEs ask for (one that concerns no volume, or one that the caller may not use, passes); and to fetch what the
+ * calls that arrived together will need. */
 #include "nfs/gate.h"
 #include "nfs/nfs3.h"
 #include "nfs/v4/compound.h"
@@ -11,7 +11,7 @@ enum { LOOK_AT_MOST = 64, SEQUENCE_SIZE = NFS4_SESSIONID_SIZE + 16 };
 struct view {
     uint32_t minor;
     bool changes_names; /* or attributes */
-    struct store_object object;
+    struct store_object object, last; /* the first handle, the last one */
     bool has_object;
     uint64_t bytes;
     enum gate_way way;
@@ -29,8 +29,11 @@ static void look_at_handle(struct xdr_in *in, struct view *view)
 {
     uint32_t length;
     const uint8_t *handle = xdr_get_opaque(in, NFS4_FHSIZE, &length);
-    if (!in->bad && !view->has_object)
-        view->has_object = handle_peek(handle, length, &view->object) && view->object.tree;
+    if (in->bad || !handle_peek(handle, length, &view->last) || !view->last.tree)
+        return;
+    if (!view->has_object)
+        view->object = view->last;
+    view->has_object = true;
 }
 
 static bool look_at_read(struct xdr_in *in, struct view *view)
@@ -51,6 +54,17 @@ static bool look_at_name(struct xdr_in *in, struct view *view)
     if (!view->name.length)
         view->name = name;
     return true;
+}
+
+/* One change of the target's volume; what cannot be shared is counted by its bytes, as far as one step goes. */
+static void look_at_copy(struct xdr_in *in, struct view *view)
+{
+    xdr_take(in, 2 * NFS4_STATEID_SIZE);
+    uint64_t from = xdr_get_u64(in), to = xdr_get_u64(in), count = xdr_get_u64(in);
+    view->way = GATE_WRITE;
+    if (!in->bad && from % STORE_BLOCK != to % STORE_BLOCK)
+        add_bytes(view, count && count < STORE_IO_MAX ? (uint32_t)count : STORE_IO_MAX);
+    view->object = view->last;
 }
 
 /* False: what follows is not looked at. */
@@ -86,6 +100,14 @@ static bool look_at(struct xdr_in *in, struct view *view)
         xdr_get_opaque(in, UINT32_MAX, &length);
         add_bytes(view, length);
         return true;
+    case OP4_COPY:
+    case OP4_CLONE:
+        look_at_copy(in, view);
+        return false;
+    case OP4_ALLOCATE:
+    case OP4_DEALLOCATE:
+        view->way = GATE_WRITE;
+        return false;
     case OP4_CREATE:
     case OP4_LINK:
     case OP4_REMOVE:

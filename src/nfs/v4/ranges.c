@@ -1,14 +1,10 @@
 /* Minor version 2's operations on ranges of files (RFC 7862, section 15): ALLOCATE, DEALLOCATE, SEEK, READ_PLUS,
- * IO_ADVISE, COPY. */
-#include <stdlib.h>
+ * IO_ADVISE. */
 #include <string.h>
 
 #include "nfs/v4/compound.h"
-#include "sluice/base_worker.h"
 
 enum { NFS4_CONTENT_DATA, NFS4_CONTENT_HOLE };
-enum { FILE_SYNC4 = 2 };
-#define COPY_NS_MOST UINT64_C(2000000000) /* of one COPY; what is left the client asks for again */
 
 struct range {
     struct nfs4_stateid stateid;
@@ -139,129 +135,4 @@ enum nfs4_status nfs4_io_advise(struct nfs4_compound *c)
     if (status == NFS4_OK)
         xdr_put_u32(nfs4_out(c), 0);
     return status;
-}
-
-/* ---- COPY ---- */
-
-struct copying {
-    struct store_cred from_cred, to_cred;
-    struct store_object from, to;
-    uint64_t from_offset, to_offset, left, done;
-    bool to_the_end;
-};
-
-static int read_piece(const struct copying *copy, uint8_t *piece, uint32_t length, uint32_t *got)
-{
-    struct slice_list data;
-    struct store_attr attr;
-    bool eof;
-    slices_init(&data);
-    int error = nfs_server.ops->read(nfs_server.store, &copy->from_cred, &copy->from, copy->from_offset + copy->done,
-                                     length, &data, &eof, &attr);
-    *got = data.bytes;
-    for (uint32_t i = 0; !error && i < data.count; i++) {
-        memcpy(piece, data.at[i].data, data.at[i].length);
-        piece += data.at[i].length;
-    }
-    slices_clear(&data);
-    return error;
-}
-
-static int copy_pieces(struct copying *copy)
-{
-    uint8_t *piece = malloc(STORE_IO_MAX);
-    uint64_t until = clock_monotonic_ns() + COPY_NS_MOST;
-    int error = piece ? 0 : -ENOMEM;
-    while (!error && copy->left) {
-        uint32_t length = copy->left < STORE_IO_MAX ? (uint32_t)copy->left : STORE_IO_MAX, got;
-        struct store_wcc wcc;
-        error = read_piece(copy, piece, length, &got);
-        if (!error && got)
-            error = nfs_server.ops->write(nfs_server.store, &copy->to_cred, &copy->to, copy->to_offset + copy->done,
-                                          piece, got, &wcc);
-        if (error || !got)
-            break;
-        copy->done += got;
-        copy->left -= got;
-        if (clock_monotonic_ns() > until)
-            break;
-    }
-    free(piece);
-    return copy->done ? 0 : error; /* the rest is asked for again, and meets the error */
-}
-
-/* The range lies within the source, and does not overlap in one file (RFC 7862, 15.2.3). */
-static enum nfs4_status check_copy(struct nfs4_compound *c, struct copying *copy)
-{
-    struct store_attr from, to;
-    int error = nfs_server.ops->getattr(nfs_server.store, &copy->from, &from);
-    if (!error)
-        error = nfs_server.ops->getattr(nfs_server.store, &copy->to, &to);
-    if (error)
-        return nfs4_status(c, error);
-    if (from.type != STORE_REG || to.type != STORE_REG)
-        return from.type == STORE_DIR || to.type == STORE_DIR ? NFS4ERR_ISDIR : NFS4ERR_WRONG_TYPE;
-    if (copy->from_offset > from.size || copy->to_offset > STORE_FILE_MAX)
-        return NFS4ERR_INVAL;
-    if (copy->to_the_end)
-        copy->left = from.size - copy->from_offset;
-    if (copy->left > from.size - copy->from_offset)
-        return NFS4ERR_INVAL;
-    if (from.fsid == to.fsid && from.fileid == to.fileid && copy->from_offset < copy->to_offset + copy->left &&
-        copy->to_offset < copy->from_offset + copy->left)
-        return NFS4ERR_INVAL;
-    return NFS4_OK;
-}
-
-static enum nfs4_status open_both(struct nfs4_compound *c, struct copying *copy, struct nfs4_stateid from_stateid,
-                                  struct nfs4_stateid to_stateid)
-{
-    struct nfs4_fh to = c->fh;
-    enum nfs4_status status = nfs4_object(c, &c->saved, false);
-    if (status != NFS4_OK)
-        return status;
-    copy->from = c->saved.object;
-    copy->from_cred = c->cred;
-    status = nfs4_resolve(c, &from_stateid);
-    if (status == NFS4_OK)
-        status = state_io(&c->caller, &copy->from, &from_stateid, OPEN4_SHARE_ACCESS_READ);
-    if (status == NFS4_OK)
-        status = nfs4_object(c, &to, true);
-    if (status == NFS4_OK)
-        status = nfs4_check_stateid(c, to_stateid, OPEN4_SHARE_ACCESS_WRITE);
-    copy->to = to.object;
-    copy->to_cred = c->cred;
-    return status;
-}
-
-enum nfs4_status nfs4_copy(struct nfs4_compound *c) /* 15.2 */
-{
-    struct xdr_in *in = nfs4_in(c);
-    struct nfs4_stateid from_stateid = nfs4_get_stateid(in), to_stateid = nfs4_get_stateid(in);
-    struct copying copy = {.from_offset = xdr_get_u64(in)};
-    copy.to_offset = xdr_get_u64(in);
-    copy.left = xdr_get_u64(in);
-    copy.to_the_end = copy.left == 0;
-    xdr_get_bool(in); /* ca_consecutive: it always is */
-    xdr_get_bool(in); /* ca_synchronous: and this */
-    uint32_t servers = xdr_get_u32(in);
-    if (in->bad)
-        return NFS4ERR_BADXDR;
-    if (servers)
-        return NFS4ERR_NOTSUPP; /* from another server */
-    enum nfs4_status status = open_both(c, &copy, from_stateid, to_stateid);
-    if (status == NFS4_OK)
-        status = check_copy(c, &copy);
-    if (status == NFS4_OK)
-        status = nfs4_status(c, copy_pieces(&copy));
-    if (status != NFS4_OK)
-        return status;
-    struct xdr_out *out = nfs4_out(c);
-    xdr_put_u32(out, 0); /* wr_callback_id: none, it is done */
-    xdr_put_u64(out, copy.done);
-    xdr_put_u32(out, FILE_SYNC4);
-    nfs4_put_verifier(out);
-    xdr_put_bool(out, true); /* consecutive */
-    xdr_put_bool(out, true); /* synchronous */
-    return NFS4_OK;
 }

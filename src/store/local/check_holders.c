@@ -132,8 +132,8 @@ static bool judge(struct check *c, struct check_seg *seg)
         any |= seen > counted;
     }
     if (too_high)
-        found(c, 0, 0, false, "segment %08x: %u blocks, the first at %x, are counted as shared by more records than hold "
-              "them: space is lost, no data", seg->number, too_high, first);
+        found(c, 0, 0, false, "segment %08x: %u blocks, the first at %x, are counted as shared by more records than "
+              "hold them: space is lost, no data", seg->number, too_high, first);
     return any;
 }
 

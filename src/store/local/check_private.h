@@ -17,8 +17,9 @@
 #include "sluice/store_check.h"
 #include "store/local/meta_private.h"
 
-#define HOLDERS_FORMAT "inode %llu, chunk %llu: %u records hold the block at %llx, and %ld are counted; do not delete " \
-                       "snapshots, clones or copies of it, copy it elsewhere"
+#define HOLDERS_FORMAT \
+    "inode %llu, chunk %llu: %u records hold the block at %llx, and %ld are counted; do not delete snapshots, clones " \
+    "or copies of it, copy it elsewhere"
 enum { WHY_ROOM = 400, PATH_ROOM = 4096, TREES_SHOWN = 8, SPLITS_MOST = 4096 };
 
 /* All records of one key, in ascending order of versions. */

@@ -149,7 +149,7 @@ int meta_del_link(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t dir,
  * caller keeps inode->blocks with the returned difference (*delta, in blocks). */
 int meta_put_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, const struct chunk_map *map,
                    uint64_t change, int64_t *delta);
-/* The same where some blocks (a bit each in `shared`) get places that records hold already, as this transaction sees. */
+/* The same where some blocks (a bit each in `shared`) get places that records hold, as this transaction sees. */
 int meta_share_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, const struct chunk_map *map,
                      uint64_t shared, uint64_t change, int64_t *delta);
 int meta_del_chunk(struct meta_txn *t, uint32_t tree, uint64_t ino, uint64_t chunk, int64_t *delta);
