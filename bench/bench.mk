@@ -3,7 +3,7 @@
 
 $(BUILD)/bench/load: $(addprefix bench/,load.c load_options.c load_report.c load_ops.c load_files.c \
 	load_write.c load_list.c load_stream.c load_run.c load_conn.c load_rpc.c load_frame.c load_setup.c load_stats.c \
-	load.h load_conn.h load_files.h)
+	load_v4.c load_v4_setup.c load.h load_conn.h load_files.h load_setup.h)
 	@mkdir -p $(@D)
 	$(Q)echo "  CC $@"; $(CC) $(CPPFLAGS) -I. $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lpthread
 

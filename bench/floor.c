@@ -299,12 +299,12 @@ static void answer(struct floor_thread *t, struct peer *p, struct batch *b, stru
         xdr_get_u32(in);
         xdr_get_opaque(in, 400, &length);
     }
-    if (disk >= 0 && program == NFS3_PROGRAM && procedure == NFS3_READ) {
+    if (disk >= 0 && program == NFS_PROGRAM && procedure == NFS3_READ) {
         disk_start(t, p, xid, in);
         return;
     }
     struct xdr_out x = answer_begin(b, xid);
-    if (program == NFS3_PROGRAM)
+    if (program == NFS_PROGRAM)
         answer_nfs(b, procedure, in, &x);
     else
         answer_mount(procedure, &x);

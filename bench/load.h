@@ -1,5 +1,5 @@
-/* The load generator's inside: a closed (or paced) loop of NFSv3 calls over many connections,
- * every reply checked.
+/* The load generator's inside: a closed (or paced) loop of NFSv3 or NFSv4.1 calls over many
+ * connections, every reply checked.
  *   load.c          a run from options to result: files made, epochs, reading back
  *   load_options.c  reads the options           load_report.c  prints the result
  *   load_ops.c      the table of operations, and those of one call
@@ -8,6 +8,7 @@
  *   load_setup.c    mounts and finds directories and files, with a blocking client
  *   load_run.c      threads, time and pace      load_conn.c    moves calls and replies
  *   load_rpc.c      writes calls, judges replies               load_frame.c  RPC frames
+ *   load_v4.c       the same for NFSv4.1 and 4.2               load_v4_setup.c  its sessions, opens
  *   load_stats.c    counts
  * A connection belongs to one thread; what threads share (options, targets) does not change while
  * they run, the ticket counter excepted. */
@@ -22,9 +23,11 @@
 #include "sluice/base_xdr.h"
 
 enum {
-    NFS3_PROGRAM = 100003,
+    NFS_PROGRAM = 100003,
     MOUNT_PROGRAM = 100005,
-    FH_MAX = 64,
+    FH_MAX = 128,
+    STATEID_SIZE = 16,
+    SESSIONID_SIZE = 16,
     NAME_ROOM = 128,
     CALL_ROOM = 512,
     SLOTS_MAX = 4096, /* calls in flight on a connection: the slot's number is in the xid */
@@ -56,6 +59,7 @@ struct load_options {
     const struct load_operation *op;
     enum load_order order;
     uint32_t connections, threads, prepare_connections;
+    uint32_t minor; /* of NFS version 4; 0: version 3 */
     uint32_t depth, inflight; /* units at once on a connection, calls at once within a unit */
     uint32_t size, size_min, size_max, files, dirs, stable, uid, epochs;
     uint64_t file_size;  /* bytes of a data file */
@@ -69,19 +73,27 @@ struct load_options {
     uint64_t seed;       /* of the shuffled orders */
     double seconds, warmup;
     int server_pid, receive_buffer;
-    bool prepare, check_full, read_back, no_commit;
+    bool prepare, check_full, read_back, no_commit, one_session;
 };
 
 struct load_file {
     uint8_t fh[FH_MAX];
     uint32_t fh_length;
     uint64_t id, base; /* byte N of the file is byte base + N of content `id` */
+    uint8_t stateid[STATEID_SIZE]; /* of an open for reading */
+};
+
+/* Of NFSv4.1.  Each slot belongs to one connection. */
+struct load_session {
+    uint8_t id[SESSIONID_SIZE];
+    uint32_t slots, *sequences; /* of each slot, the last one used */
 };
 
 struct load_target {
     struct load_file dir, *dirs; /* `dirs` are the o->dirs directories of files, or `dir` itself */
     struct load_file *files;     /* for operations on known handles */
     uint32_t *listing;           /* index of each file in the order of READDIR, or NULL */
+    struct load_session *sessions; /* one for each connection, or one for all; NFSv3: NULL */
 };
 
 /* Content: each 8-byte word of a file follows from the file's id and the word's offset. */
@@ -142,8 +154,8 @@ void load_error(struct load_counts *counts, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* load_frame.c */
-size_t rpc_call_header(struct xdr_out *x, uint32_t xid, uint32_t program, uint32_t procedure,
-                       uint32_t uid);
+size_t rpc_call_header(struct xdr_out *x, uint32_t xid, uint32_t program, uint32_t version,
+                       uint32_t procedure, uint32_t uid);
 void rpc_put_fh(struct xdr_out *x, const struct load_file *file);
 void rpc_finish_record(struct xdr_out *x, size_t payload);
 bool rpc_reply_accepted(struct xdr_in *x); /* from after the xid to the results */
@@ -159,6 +171,8 @@ const struct load_file *nfs_dir(const struct load_options *o, const struct load_
  * expected. */
 bool nfs_check_reply(const struct load_options *o, struct load_slot *slot, struct xdr_in *x,
                      struct load_counts *counts);
+/* Takes a reply up to its status; false, and counted, unless that is 0. */
+bool nfs_accepted(const struct load_slot *slot, struct xdr_in *x, struct load_counts *counts);
 /* Reads a READ reply up to its data. */
 bool nfs_read_header(const struct load_slot *slot, struct xdr_in *x, struct load_counts *counts);
 /* `data` is what the reply holds at `position` of its payload.  Sampled: a word of each 512 bytes

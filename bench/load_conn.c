@@ -40,6 +40,10 @@ int conn_open(struct conn *c, struct conn_shared *shared, uint32_t number)
         return -1;
     for (uint32_t i = 0; i < c->slot_count; i++)
         c->free[i] = c->slot_count - 1 - i;
+    if (o->minor) {
+        c->session = &shared->target->sessions[o->one_session ? 0 : number];
+        c->session_slot = o->one_session ? number * c->slot_count : 0;
+    }
     return o->op->open ? o->op->open(c, number) : 0;
 }
 
@@ -136,7 +140,10 @@ void conn_call(struct conn *c, struct load_slot *slot)
     if (c->head_at + CALL_ROOM > (size_t)2 * c->slot_count * CALL_ROOM)
         c->head_at = 0;
     struct xdr_out x = xdr_out(c->heads + c->head_at, CALL_ROOM);
-    nfs_encode_call(c->options, c->shared->target, slot, &x);
+    if (c->session)
+        v4_encode_call(c, slot, &x);
+    else
+        nfs_encode_call(c->options, c->shared->target, slot, &x);
     conn_queue(c, x.start, xdr_used(&x));
     c->head_at += xdr_used(&x);
     if (slot->procedure != NFS3_WRITE)
@@ -203,10 +210,11 @@ static struct load_slot *conn_find(struct conn *c, const uint8_t *record)
     return NULL;
 }
 
-static void conn_begin_bulk(struct conn *c, struct load_slot *slot, const struct xdr_in *x)
+static void conn_begin_bulk(struct conn *c, struct load_slot *slot, const struct xdr_in *x,
+                            uint32_t tail)
 {
     uint32_t half = slot->length / 2;
-    c->bulk = (struct bulk){.slot = slot, .good = true};
+    c->bulk = (struct bulk){.slot = slot, .tail = tail, .good = true};
     c->bulk.samples[1] = (BULK_SAMPLE + (uint32_t)conn_random(c, half)) & ~7u;
     c->bulk.samples[2] = slot->length - BULK_SAMPLE;
     c->in_start = (size_t)(x->at - c->in);
@@ -219,6 +227,11 @@ static bool conn_step_bulk(struct conn *c)
     size_t buffered = c->in_end - c->in_start;
     if (b->next == BULK_SAMPLES) {
         struct load_slot *slot = b->slot;
+        struct xdr_in tail = xdr_in(c->in + c->in_start, b->tail);
+        if (buffered < b->tail)
+            return false;
+        c->in_start += b->tail;
+        b->good &= !b->tail || v4_check_tail(c, slot, &tail);
         b->slot = NULL;
         conn_done(c, slot, b->good);
         return true;
@@ -245,10 +258,11 @@ static bool conn_step_header(struct conn *c, struct load_slot *slot, const uint8
                              size_t length)
 {
     struct xdr_in x = xdr_in(record + 8, BULK_SAMPLE - 4);
-    size_t header = length - slot->length;
-    if (nfs_read_header(slot, &x, c->shared->counts) &&
-        (size_t)(x.at - record) == header + 4) {
-        conn_begin_bulk(c, slot, &x);
+    bool good = c->session ? v4_read_header(c, slot, &x)
+                           : nfs_read_header(slot, &x, c->shared->counts);
+    size_t without_tail = (size_t)(x.at - record) - 4 + slot->length;
+    if (good && without_tail <= length && length - without_tail <= (c->session ? BULK_SAMPLE : 0)) {
+        conn_begin_bulk(c, slot, &x, (uint32_t)(length - without_tail));
         return true;
     }
     conn_break(c, "a bulk reply that is not one");
@@ -283,7 +297,9 @@ static bool conn_step(struct conn *c)
         return conn_step_header(c, slot, record, length);
     struct xdr_in x = xdr_in(record + 8, length - 4);
     c->in_start += length + 4;
-    conn_done(c, slot, nfs_check_reply(c->options, slot, &x, c->shared->counts));
+    conn_done(c, slot,
+              c->session ? v4_check_reply(c, slot, &x)
+                         : nfs_check_reply(c->options, slot, &x, c->shared->counts));
     return true;
 }
 

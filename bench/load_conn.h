@@ -18,6 +18,7 @@ enum {
 
 struct bulk {
     struct load_slot *slot; /* NULL: not inside a bulk reply */
+    uint32_t tail;          /* bytes behind the data */
     uint32_t position;      /* in its data */
     uint32_t samples[BULK_SAMPLES], next;
     bool good;
@@ -47,6 +48,8 @@ struct conn {
     struct iovec *iov;
     uint32_t iov_first, iov_count;
     struct bulk bulk;
+    struct load_session *session; /* NFSv4.1: and from which of its slots on; else NULL */
+    uint32_t session_slot;
     bool wants_write, peek;
     uint64_t now; /* when the last bytes came */
     void *state;  /* the operation's */
@@ -79,7 +82,8 @@ enum {
     OP_LISTS = 16,     /* lists a directory of empty files */
     OP_PROMPT = 32,    /* calls leave at once, not when all that came is dealt with */
     OP_RECORDS = 64,   /* a READ is an operation of its own, not its file */
-    OP_READS = 128
+    OP_READS = 128,
+    OP_V4 = 256        /* NFSv4.1 has it, too */
 };
 
 extern const struct load_operation load_operations[], op_prepare, op_resolve, op_read_back;
@@ -109,6 +113,14 @@ void stream_reply(struct conn *c, const struct load_slot *slot, bool good);
 
 /* Each connection its own part of a file: c->file, c->region_start to c->region_end. */
 void conn_choose_region(struct conn *c, uint32_t number);
+
+/* load_v4.c: like nfs_encode_call, nfs_check_reply and nfs_read_header.  READ and GETATTR are
+ * SEQUENCE, PUTFH, READ, GETATTR and the same without READ. */
+void v4_encode_call(struct conn *c, const struct load_slot *slot, struct xdr_out *x);
+bool v4_check_reply(const struct conn *c, struct load_slot *slot, struct xdr_in *x);
+bool v4_read_header(const struct conn *c, const struct load_slot *slot, struct xdr_in *x);
+/* What comes behind the data of a READ. */
+bool v4_check_tail(const struct conn *c, const struct load_slot *slot, struct xdr_in *x);
 
 int conn_open(struct conn *c, struct conn_shared *shared, uint32_t number);
 void conn_close(struct conn *c);

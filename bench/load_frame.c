@@ -4,10 +4,10 @@
 enum { LAST_FRAGMENT = 0x80000000 };
 
 /* Record mark (filled in by rpc_finish_record), call header, AUTH_SYS (RFC 5531). */
-size_t rpc_call_header(struct xdr_out *x, uint32_t xid, uint32_t program, uint32_t procedure,
-                       uint32_t uid)
+size_t rpc_call_header(struct xdr_out *x, uint32_t xid, uint32_t program, uint32_t version,
+                       uint32_t procedure, uint32_t uid)
 {
-    const uint32_t call[] = {0, xid, 0, 2, program, 3, procedure, 1, 28};
+    const uint32_t call[] = {0, xid, 0, 2, program, version, procedure, 1, 28};
     for (size_t i = 0; i < sizeof call / sizeof call[0]; i++)
         xdr_put_u32(x, call[i]);
     xdr_put_u32(x, 0); /* stamp */

@@ -111,14 +111,14 @@ static void start_resolve(struct conn *c, uint64_t ticket, uint64_t start_ns)
 
 const struct load_operation load_operations[] = {
     {"read-rand", "READs at random places (--size-min, --size-max, --align)",
-     OP_HANDLES | OP_ALIGNED | OP_READS, NFS3_READ, ONE_CALL(start_random)},
+     OP_HANDLES | OP_ALIGNED | OP_READS | OP_V4, NFS3_READ, ONE_CALL(start_random)},
     {"read-seq", "READs one after another, each connection in its part of a file",
-     OP_HANDLES | OP_ALIGNED | OP_READS, NFS3_READ, ONE_CALL(start_sequential)},
+     OP_HANDLES | OP_ALIGNED | OP_READS | OP_V4, NFS3_READ, ONE_CALL(start_sequential)},
     {"write-rand", "WRITEs at random places", OP_HANDLES | OP_MAKES | OP_ALIGNED, NFS3_WRITE,
      ONE_CALL(start_random)},
     {"write-seq", "WRITEs one after another", OP_HANDLES | OP_MAKES | OP_ALIGNED, NFS3_WRITE,
      ONE_CALL(start_sequential)},
-    {"getattr", "GETATTR of the files", OP_HANDLES, NFS3_GETATTR, ONE_CALL(start_random)},
+    {"getattr", "GETATTR of the files", OP_HANDLES | OP_V4, NFS3_GETATTR, ONE_CALL(start_random)},
     {"lookup", "LOOKUP of the files' names", OP_HANDLES, NFS3_LOOKUP, ONE_CALL(start_random)},
     {"create", "CREATE of new names", 0, NFS3_CREATE, ONE_CALL(start_named)},
     {"remove", "REMOVE of names", 0, NFS3_REMOVE, ONE_CALL(start_named)},

@@ -8,7 +8,7 @@
 
 static const char help_head[] =
     "load --port N [--mountport N] [--host ADDR] --path EXPORT --op OP [options]\n"
-    "Calls an NFSv3 server, checks every reply, prints one line of JSON; the exit code is 1 when a\n"
+    "Calls an NFSv3 or 4.1 server, checks every reply, prints one line of JSON; the exit code is 1 when a\n"
     "reply was not as expected. SIZE takes K, M, G, T. OP, and what it does:\n";
 
 static const char help_tail[] =
@@ -45,6 +45,10 @@ static const char help_tail[] =
     "  --sync-every SIZE       checkpoint: a COMMIT each so many bytes, not only at the end\n"
     "  --read-back             checkpoint: then read all files and check every byte\n"
     "Else:\n"
+    "  --vers 3|4.1|4.2        of NFS (3); 4.x is for read-rand, read-seq and getattr: READ is\n"
+    "                          SEQUENCE, PUTFH, READ, GETATTR with the stateid of an open file;\n"
+    "                          each connection has a session with --depth slots\n"
+    "  --one-session           all connections have one session together\n"
     "  --server-pid N          report that process' CPU time\n"
     "  --check-full            check every byte of READs, not samples\n"
     "  --period SIZE           content repeats (the floor's --size)\n"
@@ -53,7 +57,7 @@ static const char help_tail[] =
 static const char *const order_names[ORDER_COUNT] = {
     [ORDER_SHUFFLED] = "shuffled", [ORDER_LISTING] = "listing", [ORDER_DISK] = "disk"};
 
-enum argument_type { TEXT, NUMBER, SECONDS, OPERATION, ORDER, FLAG, HELP };
+enum argument_type { TEXT, NUMBER, SECONDS, OPERATION, ORDER, VERSION, FLAG, HELP };
 
 /* Where an option's value goes; numbers of all widths are checked against their limits first. */
 static const struct argument {
@@ -71,6 +75,8 @@ static const struct argument {
     ARGUMENT("port", NUMBER, port, 1, 65535),
     ARGUMENT("mountport", NUMBER, mount_port, 1, 65535),
     ARGUMENT("path", TEXT, path, 0, 0),
+    ARGUMENT("vers", VERSION, minor, 0, 0),
+    ARGUMENT("one-session", FLAG, one_session, 0, 0),
     ARGUMENT("op", OPERATION, op, 0, 0),
     ARGUMENT("prepare", FLAG, prepare, 0, 0),
     ARGUMENT("prepare-conns", NUMBER, prepare_connections, 1, 4096),
@@ -160,6 +166,18 @@ static enum load_order parse_order(const char *text)
     return ORDER_COUNT;
 }
 
+/* The minor version of 4; 0 for 3. */
+static uint32_t parse_version(const char *text)
+{
+    static const char *const names[] = {"3", "4.1", "4.2"};
+    for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!strcmp(text, names[i]))
+            return i;
+    }
+    usage_error("no such version", text);
+    return 0;
+}
+
 static void print_help(void)
 {
     fputs(help_head, stdout);
@@ -197,6 +215,9 @@ static void parse_argument(struct load_options *o, const struct argument *a, con
         break;
     case ORDER:
         *(enum load_order *)to = parse_order(text);
+        break;
+    case VERSION:
+        *(uint32_t *)to = parse_version(text);
         break;
     case FLAG:
         *(bool *)to = true;
@@ -263,6 +284,8 @@ static void check_options(const struct load_options *o)
         usage_error("--epochs", "for files, records, checkpoint, without --seconds or --count");
     if (o->op->slots && o->op->slots(o) > SLOTS_MAX)
         usage_error("--depth, --inflight", "no more than 4,096 calls on a connection");
+    if (o->minor && (!(flags & OP_V4) || o->prepare))
+        usage_error("--vers", "4.1 and 4.2 are for read-rand, read-seq, getattr, without --prepare");
     if (o->read_back && o->op->start != write_start)
         usage_error("--read-back", "is for checkpoint");
     if (flags & OP_LISTS && o->dirs > 1)

@@ -61,7 +61,7 @@ void nfs_encode_call(const struct load_options *o, const struct load_target *t,
                      const struct load_slot *slot, struct xdr_out *x)
 {
     size_t payload = 0;
-    rpc_call_header(x, slot->xid, NFS3_PROGRAM, slot->procedure, o->uid);
+    rpc_call_header(x, slot->xid, NFS_PROGRAM, 3, slot->procedure, o->uid);
     switch (slot->procedure) {
     case NFS3_READ:
         rpc_put_fh(x, slot->file);
@@ -122,7 +122,7 @@ static void nfs_skip_wcc(struct xdr_in *x)
     nfs_skip_attributes(x);
 }
 
-static bool nfs_accepted(const struct load_slot *slot, struct xdr_in *x, struct load_counts *counts)
+bool nfs_accepted(const struct load_slot *slot, struct xdr_in *x, struct load_counts *counts)
 {
     if (!rpc_reply_accepted(x)) {
         load_error(counts, "a call was not accepted");

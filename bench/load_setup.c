@@ -1,4 +1,4 @@
-#include "load_conn.h"
+#include "load_setup.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,17 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SETUP_ROOM = 64 * 1024, MANY_FILES = 256, NFS3ERR_EXIST = 17, NFS3ERR_NOENT = 2 };
-
-/* One call at a time over one connection. */
-struct setup {
-    const struct load_options *options;
-    int fd;
-    uint32_t xid;
-    uint8_t call[CALL_ROOM], reply[SETUP_ROOM];
-    struct xdr_out out;
-    struct xdr_in in;
-};
+enum { MANY_FILES = 256, NFS3ERR_EXIST = 17, NFS3ERR_NOENT = 2 };
 
 int setup_connect(const struct load_options *o, uint16_t port)
 {
@@ -47,10 +37,10 @@ int setup_connect(const struct load_options *o, uint16_t port)
     return fd;
 }
 
-static void setup_begin(struct setup *s, uint32_t program, uint32_t procedure)
+void setup_begin(struct setup *s, uint32_t program, uint32_t version, uint32_t procedure)
 {
     s->out = xdr_out(s->call, sizeof s->call);
-    rpc_call_header(&s->out, ++s->xid, program, procedure, s->options->uid);
+    rpc_call_header(&s->out, ++s->xid, program, version, procedure, s->options->uid);
 }
 
 static bool setup_receive(int fd, void *to, size_t length)
@@ -58,8 +48,7 @@ static bool setup_receive(int fd, void *to, size_t length)
     return recv(fd, to, length, MSG_WAITALL) == (ssize_t)length;
 }
 
-/* The status of the call, or -1 after a message; s->in stands behind it. */
-static int64_t setup_finish(struct setup *s, const char *what)
+int64_t setup_finish(struct setup *s, const char *what)
 {
     uint32_t mark = 0, length = 0;
     rpc_finish_record(&s->out, 0);
@@ -77,14 +66,14 @@ static int64_t setup_finish(struct setup *s, const char *what)
     return -1;
 }
 
-static int setup_fail(const char *what, const char *name, int64_t status)
+int setup_fail(const char *what, const char *name, int64_t status)
 {
     if (status >= 0)
         fprintf(stderr, "load: %s %s: status %lld\n", what, name, (long long)status);
     return -1;
 }
 
-static int setup_take_fh(struct setup *s, struct load_file *file)
+int setup_take_fh(struct setup *s, struct load_file *file)
 {
     const uint8_t *fh = xdr_get_opaque(&s->in, FH_MAX, &file->fh_length);
     if (!fh)
@@ -99,7 +88,7 @@ static int setup_mount(struct setup *s, struct load_file *root)
     s->fd = setup_connect(s->options, s->options->mount_port);
     if (s->fd < 0)
         return -1;
-    setup_begin(s, MOUNT_PROGRAM, 1);
+    setup_begin(s, MOUNT_PROGRAM, 3, 1);
     xdr_put_opaque(&s->out, path, (uint32_t)strlen(path));
     int64_t status = setup_finish(s, "MNT");
     close(s->fd);
@@ -110,7 +99,7 @@ static int setup_mount(struct setup *s, struct load_file *root)
 static int64_t setup_lookup(struct setup *s, const struct load_file *dir, const char *name,
                             struct load_file *file)
 {
-    setup_begin(s, NFS3_PROGRAM, NFS3_LOOKUP);
+    setup_begin(s, NFS_PROGRAM, 3, NFS3_LOOKUP);
     rpc_put_fh(&s->out, dir);
     xdr_put_opaque(&s->out, name, (uint32_t)strlen(name));
     int64_t status = setup_finish(s, "LOOKUP");
@@ -121,7 +110,7 @@ static int64_t setup_lookup(struct setup *s, const struct load_file *dir, const 
 static int setup_make(struct setup *s, uint32_t procedure, const struct load_file *dir,
                       const char *name, struct load_file *file)
 {
-    setup_begin(s, NFS3_PROGRAM, procedure);
+    setup_begin(s, NFS_PROGRAM, 3, procedure);
     rpc_put_fh(&s->out, dir);
     xdr_put_opaque(&s->out, name, (uint32_t)strlen(name));
     if (procedure == NFS3_CREATE)
@@ -241,7 +230,7 @@ static int setup_list(struct setup *s, struct load_target *t, const struct load_
     const struct load_options *o = s->options;
     uint64_t cookie = 0, verifier = 0;
     for (bool end = false; !end;) {
-        setup_begin(s, NFS3_PROGRAM, NFS3_READDIR);
+        setup_begin(s, NFS_PROGRAM, 3, NFS3_READDIR);
         rpc_put_fh(&s->out, dir);
         xdr_put_u64(&s->out, cookie);
         xdr_put_u64(&s->out, verifier);
@@ -282,14 +271,10 @@ static int setup_listing(struct setup *s, struct load_target *t)
     return error;
 }
 
-int setup_target(const struct load_options *o, struct load_target *t)
+static int setup_v3(struct setup *s, struct load_target *t)
 {
-    struct setup *s = calloc(1, sizeof *s);
+    const struct load_options *o = s->options;
     struct load_file root = {0};
-    if (!s)
-        return -1;
-    s->options = o;
-    s->xid = (uint32_t)clock_ns();
     int error = setup_mount(s, &root);
     if (!error) {
         s->fd = setup_connect(o, o->port);
@@ -304,6 +289,17 @@ int setup_target(const struct load_options *o, struct load_target *t)
         error = setup_files(s, t);
     if (!error && o->op->flags & OP_WHOLE && o->order == ORDER_LISTING)
         error = setup_listing(s, t);
+    return error;
+}
+
+int setup_target(const struct load_options *o, struct load_target *t)
+{
+    struct setup *s = calloc(1, sizeof *s);
+    if (!s)
+        return -1;
+    s->options = o;
+    s->xid = (uint32_t)clock_ns();
+    int error = o->minor ? setup_v4(s, t) : setup_v3(s, t);
     if (s->fd >= 0)
         close(s->fd);
     free(s);
@@ -315,5 +311,6 @@ void setup_free(struct load_target *t)
     free(t->dirs);
     free(t->files);
     free(t->listing);
+    free(t->sessions);
     *t = (struct load_target){0};
 }

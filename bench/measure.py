@@ -109,14 +109,14 @@ def case(title, results):
     return {"case": title, **{key_of(name): median_result(runs) for name, runs in results.items()}}
 
 
-def show_case(table, line, measures, columns, against):
-    """A section with a row for each measure: a column for each contestant, then Sluice's ratio to others."""
+def show_case(table, line, measures, columns, against, of="Sluice"):
+    """A section with a row for each measure: a column for each contestant, then the ratios of one to others."""
     table.section(line["case"])
     found = [line.get(key_of(name)) for name in columns]
     for label, key, pattern in measures:
         if not any(r and r.get(key) for r in found):
             continue
-        ratios = [number(ratio(line.get("sluice"), line.get(key_of(name)), key)) for name in against]
+        ratios = [number(ratio(line.get(key_of(of)), line.get(key_of(name)), key)) for name in against]
         table.row("  " + label, *[cell(r, key, pattern) for r in found], *ratios)
 
 

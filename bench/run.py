@@ -23,6 +23,7 @@ import epochs  # noqa: E402
 import listing  # noqa: E402
 import measure  # noqa: E402
 import memory  # noqa: E402
+import nfs4  # noqa: E402
 import patterns  # noqa: E402
 import ram  # noqa: E402
 import reap  # noqa: E402
@@ -35,6 +36,7 @@ import writing  # noqa: E402
 # Name: what it does, and whether `make bench` does it too, which is to take less than ten minutes.
 PARTS = {
     "ram": (ram.ram, True),
+    "nfs4": (nfs4.nfs4, True),
     "stream": (stream.stream, True),
     "patterns": (patterns.patterns, True),
     "listing": (listing.listing, True),

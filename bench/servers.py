@@ -86,7 +86,7 @@ class Server:
         self.loads = []
         self.port = free_port()
         self.mount_port = self.port
-        self.path = "/bench"
+        self.path = self.pseudo_path = "/bench"  # for NFSv3 and for NFSv4
 
     def start(self):
         raise NotImplementedError
@@ -110,7 +110,7 @@ class Server:
         options = {
             "port": self.port,
             "mountport": self.mount_port,
-            "path": self.path,
+            "path": self.path if options.get("vers", "3") == "3" else self.pseudo_path,
             "server-pid": self.process.pid,
             "op": op,
             **options,
@@ -213,6 +213,7 @@ class Ganesha(Server):
         super().__init__(bench, name)
         self.mount_port = free_port()
         self.path = os.path.join(self.scratch, "export")
+        self.pseudo_path = "/exp"
         self.rpcbind = None
         for directory in (self.path, os.path.join(self.scratch, "recovery")):
             os.makedirs(directory)
@@ -277,9 +278,9 @@ class Ganesha(Server):
 class Sluice(Server):
     kind = "Sluice"
 
-    def __init__(self, bench, cache="1G", workers=None, name=None):
+    def __init__(self, bench, cache="1G", workers=None, name=None, versions="3"):
         super().__init__(bench, name)
-        self.workers, self.cache = workers or bench.workers, cache
+        self.workers, self.cache, self.versions = workers or bench.workers, cache, versions
         self.ready_seconds = None
         self.pool = os.path.join(self.scratch, "pool")
         self.socket = os.path.join(self.scratch, "socket")
@@ -300,6 +301,8 @@ class Sluice(Server):
                 self.cache + "i",
                 "--workers",
                 str(self.workers),
+                "--nfs-versions",
+                self.versions,
                 "--socket",
                 self.socket,
             ]

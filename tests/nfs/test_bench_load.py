@@ -118,6 +118,21 @@ def notices(port):
     assert wrong["last_status"] == 2, wrong
 
 
+def sessions(port):
+    """NFSv4.1 and 4.2: a session for each connection, and one for all; small READs and ones that are not copied."""
+    common = ("--file-size", "8M", "--dir", "calls")
+    load(port, "read-seq", *common, "--prepare")
+    for more in (("--vers", "4.1"), ("--vers", "4.2"), ("--vers", "4.2", "--one-session")):
+        more = (*more, "--conns", 2)
+        equal(load(port, "read-rand", *common, *more, "--count", 3000, "--depth", 16), ops=3000, errors=0)
+        equal(load(port, "read-seq", *common, *more, "--count", 24, "--size", "1M"), ops=24, errors=0)
+        equal(load(port, "read-seq", *common, *more, "--count", 24, "--size", "1M", "--check-full"), ops=24, errors=0)
+        equal(load(port, "getattr", *common, *more, "--count", 3000, "--depth", 8), ops=3000, errors=0)
+    wrong = load(port, "read-rand", *common, "--count", 9, "--vers", "4.1", "--size", "64K", "--period", "4M", good=False)
+    assert "wrong data" in wrong["error"], wrong
+    load(port, "read-rand", *common, "--count", 9, "--vers", "4.1", "--depth", 1000, good=False)  # too many slots
+
+
 def start_floor(file_size):
     for _ in range(20):
         port = random.randrange(10000, 32000)
@@ -144,11 +159,11 @@ def run(failed, against, test, *arguments):
 def main():
     subprocess.run(["make", "-s", "-C", TOP, f"BUILD={os.path.relpath(BUILD, TOP)}", "bench-tools"], check=True)
     failed, count = [], 0
-    server = Server("--cache", "128M").start()
+    server = Server("--cache", "128M", "--nfs-versions", "3, 4").start()
     try:
         server.create("bench")
         for test, *more in ((calls, True), (files, True), (records, True), (stream, True), (checkpoint,), (listings,),
-                            (notices,)):
+                            (notices,), (sessions,)):
             run(failed, "sluiced", test, server.port, *more)
             count += 1
     finally:
