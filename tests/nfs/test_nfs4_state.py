@@ -309,9 +309,39 @@ def restarts():
         server.close()
 
 
+def restarts_of_minor_version_0():
+    """A client of 4.0 never says that it has reclaimed: grace ends by the clock."""
+    server = Server("--cache", "64Mi", "--nfs-versions", "3, 4", "--nfs-lease", str(LEASE), "--nfs-grace", "3")
+    try:
+        server.start()
+        server.create("vol")
+        v3 = server.connect()
+        root = v3.mnt(b"/vol").fh
+        fh = v3.create(root, b"f", rawrpc.GUARDED).fh
+        ok(Client40(server.port, b"reclaims").open(root, b"f", 7))
+        server.kill()
+        server.start()
+        began = time.monotonic()
+        c = Client40(server.port, b"reclaims")
+        opened = ok(c.nfs.compound(putfh(fh), open_op(1, READ, 0, c.clientid, b"owner", None, u32(1) + u32(0))))[1]
+        eq(opened.flags & 2, 0, "a reclaim is not to be confirmed (RFC 7530, 9.1.11)")
+        ok(c.nfs.compound(putfh(fh), read(0, 1, opened.stateid)))
+        eq(c.open(root, b"f", 2).status, "GRACE")
+        seqid = 2
+        while c.open(root, b"f", seqid).status == "GRACE":
+            check(time.monotonic() - began < 10, "grace does not end")
+            seqid += 1 # an answer of GRACE counts
+            time.sleep(0.1)
+        check(time.monotonic() - began > 2, "grace ended early")
+        eq(server.stop(), None, "the server leaves cleanly")
+    finally:
+        server.close()
+
+
 @test
 def what_was_open_is_reclaimed_after_a_kill(context):
     restarts()
+    restarts_of_minor_version_0()
 
 
 if __name__ == "__main__":

@@ -365,6 +365,8 @@ static enum nfs4_status open_file(struct state_owner *owner, struct state_file *
     sum_deny(file);
     open->stateid = state_bump(state);
     open->result_flags = OPEN4_RESULT_LOCKTYPE_POSIX;
+    if (open->claim == CLAIM_PREVIOUS)
+        owner->confirmed = true; /* a reclaim must not need it: RFC 7530, 9.1.11 */
     state->unconfirmed = !owner->client->minor && !owner->confirmed;
     if (state->unconfirmed)
         open->result_flags |= OPEN4_RESULT_CONFIRM;
