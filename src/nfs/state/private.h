@@ -92,8 +92,12 @@ struct state_client {
     uint8_t owner[];
 };
 
+/* Who sets a slot busy owns it, and keeps the session's memory until he lets go: so a request counts nothing that all
+ * requests of a session would share.  SLOT_CLOSED: the session has ended, and no request takes the slot any more. */
+enum { SLOT_BUSY = 1, SLOT_CLOSED = 2 };
+
 struct state_slot {
-    atomic_bool busy;
+    atomic_uchar busy;
     bool used;              /* some request has been made */
     uint32_t sequence;
     uint64_t request;       /* hash of the one that is kept */
@@ -106,7 +110,7 @@ struct state_session {
     struct state_node by_number; /* key: in the session id */
     struct state_link of_client;
     struct rcu_head rcu;
-    atomic_uint references;
+    atomic_uint references; /* the table's one; after its end those of busy slots */
     struct state_client *client;
     uint8_t id[NFS4_SESSIONID_SIZE];
     struct state_channel fore, back;

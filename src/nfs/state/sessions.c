@@ -35,9 +35,20 @@ void session_drop(struct state_session *session)
     call_rcu(&session->rcu, free_rcu);
 }
 
+static void close_slots(struct state_session *session)
+{
+    const uint32_t slots = session->fore.max_requests;
+    uint32_t busy = 0;
+    atomic_fetch_add(&session->references, slots); /* first, for a request may let go at once */
+    for (uint32_t i = 0; i < slots; i++)
+        busy += atomic_fetch_or(&session->slots[i].busy, SLOT_CLOSED) & SLOT_BUSY;
+    atomic_fetch_sub(&session->references, slots - busy);
+}
+
 void session_destroy(struct state_session *session)
 {
     atomic_store(&session->dead, true);
+    close_slots(session);
     state_table_remove(&state_all.sessions, &session->by_number);
     link_remove(&session->of_client);
     state_all.session_count--;
@@ -241,6 +252,13 @@ static enum nfs4_status begin_new(const struct state_caller *caller, struct stat
     return NFS4_OK;
 }
 
+static void give_slot(struct state_session *session, struct state_slot *slot)
+{
+    unsigned char busy = SLOT_BUSY;
+    if (!atomic_compare_exchange_strong_explicit(&slot->busy, &busy, 0, memory_order_release, memory_order_relaxed))
+        session_drop(session);
+}
+
 static enum nfs4_status take_slot(struct state_caller *caller, struct state_session *session,
                                   struct state_sequence *sequence)
 {
@@ -253,14 +271,17 @@ static enum nfs4_status take_slot(struct state_caller *caller, struct state_sess
     if (sequence->request.length > session->fore.max_request)
         return NFS4ERR_REQ_TOO_BIG;
     struct state_slot *slot = &session->slots[sequence->slot];
-    if (atomic_exchange_explicit(&slot->busy, true, memory_order_acquire))
-        return NFS4ERR_DELAY; /* the same request again, while it runs; any other breaks the rules */
+    unsigned char busy = 0;
+    if (!atomic_compare_exchange_strong_explicit(&slot->busy, &busy, SLOT_BUSY, memory_order_acquire,
+                                                 memory_order_relaxed))
+        /* the same request again, while it runs; any other breaks the rules */
+        return busy & SLOT_CLOSED ? NFS4ERR_BADSESSION : NFS4ERR_DELAY;
     enum nfs4_status status = sequence->sequence == slot->sequence ? repeat(caller, slot, sequence)
                                                                    : begin_new(caller, slot, sequence);
     if (status == NFS4_OK)
         caller->slot = slot;
     else
-        atomic_store_explicit(&slot->busy, false, memory_order_release);
+        give_slot(session, slot);
     return status;
 }
 
@@ -269,17 +290,11 @@ enum nfs4_status state_sequence(struct state_caller *caller, struct state_sequen
     sequence->kept = (struct state_bytes){0};
     rcu_read_lock();
     struct state_session *session = find(sequence->sessionid);
-    if (session && atomic_fetch_add(&session->references, 1) == 0)
-        session = NULL; /* on its way out; its memory stays for this section */
+    enum nfs4_status status = session ? take_slot(caller, session, sequence) : NFS4ERR_BADSESSION;
     rcu_read_unlock();
-    if (!session)
-        return NFS4ERR_BADSESSION;
-    enum nfs4_status status = take_slot(caller, session, sequence);
-    if (status != NFS4_OK) {
-        session_drop(session);
+    if (status != NFS4_OK)
         return status;
-    }
-    caller->session = session;
+    caller->session = session;        /* held by the slot */
     caller->client = session->client; /* held by the session */
     uint32_t now = (uint32_t)(caller->call->received_ns / 1000000000);
     if (atomic_load_explicit(&session->client->renewed, memory_order_relaxed) != now)
@@ -300,12 +315,10 @@ void state_end(struct state_caller *caller, const uint8_t *reply, uint32_t lengt
             slot->kept_length = length;
         }
         slot->keep = false;
-        atomic_store_explicit(&slot->busy, false, memory_order_release);
-    }
-    if (caller->session)
-        session_drop(caller->session);
-    else if (caller->client)
+        give_slot(caller->session, slot);
+    } else if (caller->client) {
         client_drop(caller->client);
+    }
     caller->slot = NULL;
     caller->session = NULL;
     caller->client = NULL;

@@ -289,9 +289,11 @@ static bool begin(struct nfs4_compound *c, struct rpc_call *call, enum nfs4_stat
     uint32_t minor = xdr_get_u32(&call->args), count = xdr_get_u32(&call->args);
     if (call->args.bad)
         return false;
-    memset(c, 0, sizeof *c);
+    memset(c, 0, offsetof(struct nfs4_compound, fh));
+    c->fh.kind = c->saved.kind = NFS4_FH_NONE;
     c->call = call;
-    c->caller = (struct state_caller){.call = call, .minor = minor};
+    c->caller.call = call;
+    c->caller.minor = minor;
     c->minor = minor;
     c->op_count = count;
     c->reply_most = REPLY_MOST;

@@ -37,6 +37,7 @@ struct nfs4_compound {
     uint32_t cache_most;         /* the same where the reply is kept in a session's slot; else UINT32_MAX */
     bool keep_result, cred_known;
     bool has_stateid, has_saved_stateid;
+    /* not zeroed at first, but for the handles' kinds: */
     struct nfs4_fh fh, saved;
     struct nfs4_stateid stateid, saved_stateid; /* current, of minor version 1 and later */
     struct store_cred cred;                     /* for the tree of `fh`, where cred_known */

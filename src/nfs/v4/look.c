@@ -11,8 +11,10 @@ enum { LOOK_AT_MOST = 64, SEQUENCE_SIZE = NFS4_SESSIONID_SIZE + 16 };
 struct view {
     uint32_t minor;
     bool changes_names; /* or attributes */
-    struct store_object object, last; /* the first handle, the last one */
     bool has_object;
+    struct store_object object;       /* the first handle */
+    const uint8_t *handle;            /* the last one, where there are several */
+    uint32_t handle_length;
     uint64_t bytes;
     enum gate_way way;
     uint64_t offset; /* of the first READ, whose length is the bytes */
@@ -29,11 +31,14 @@ static void look_at_handle(struct xdr_in *in, struct view *view)
 {
     uint32_t length;
     const uint8_t *handle = xdr_get_opaque(in, NFS4_FHSIZE, &length);
-    if (in->bad || !handle_peek(handle, length, &view->last) || !view->last.tree)
+    if (in->bad)
         return;
-    if (!view->has_object)
-        view->object = view->last;
-    view->has_object = true;
+    if (view->has_object) {
+        view->handle = handle;
+        view->handle_length = length;
+    } else {
+        view->has_object = handle_peek(handle, length, &view->object) && view->object.tree;
+    }
 }
 
 static bool look_at_read(struct xdr_in *in, struct view *view)
@@ -64,7 +69,9 @@ static void look_at_copy(struct xdr_in *in, struct view *view)
     view->way = GATE_WRITE;
     if (!in->bad && from % STORE_BLOCK != to % STORE_BLOCK)
         add_bytes(view, count && count < STORE_IO_MAX ? (uint32_t)count : STORE_IO_MAX);
-    view->object = view->last;
+    struct store_object target;
+    if (view->handle && handle_peek(view->handle, view->handle_length, &target) && target.tree)
+        view->object = target;
 }
 
 /* False: what follows is not looked at. */
@@ -125,7 +132,11 @@ static bool look_at(struct xdr_in *in, struct view *view)
 static bool look(struct xdr_in in, struct view *view)
 {
     uint32_t length;
-    *view = (struct view){.way = GATE_READ};
+    view->changes_names = view->has_object = view->has_read = false; /* one by one, for this is done often */
+    view->handle = NULL;
+    view->bytes = view->offset = 0;
+    view->way = GATE_READ;
+    view->name = (struct store_name){0};
     xdr_get_opaque(&in, UINT32_MAX, &length); /* tag */
     view->minor = xdr_get_u32(&in);
     uint32_t count = xdr_get_u32(&in);
