@@ -96,6 +96,10 @@ void client_destroy(struct state_client *client)
 
 bool client_make_room(void)
 {
+    static uint32_t not_before; /* seconds: none of those looked at last expires sooner, and none that came since */
+    uint32_t first = UINT32_MAX;
+    if (state_seconds() < not_before)
+        return false;
     for (struct state_link *at = state_all.client_list.previous; at != &state_all.client_list; at = at->previous) {
         struct state_client *client = link_of(at, struct state_client, all);
         if (client_is_expired(client)) {
@@ -104,7 +108,12 @@ bool client_make_room(void)
             client_destroy(client);
             return true;
         }
+        uint32_t renewed = atomic_load(&client->renewed);
+        first = renewed < first ? renewed : first;
     }
+    uint32_t now = state_seconds();
+    first = first < now ? first : now;
+    not_before = first + state_all.options.lease_seconds + 1;
     return false;
 }
 

@@ -83,6 +83,17 @@ static enum nfs4_status check(struct state_file *file, struct state_lock *lock, 
 
 /* ---- changing ---- */
 
+/* Does taking out [first, last] cut a range in two? */
+static bool cuts(const struct state *state, uint64_t first, uint64_t last)
+{
+    for (const struct state_link *at = state->ranges.next; at != &state->ranges; at = at->next) {
+        const struct state_range *range = link_of(at, struct state_range, of_state);
+        if (range->first < first && range->last > last)
+            return true;
+    }
+    return false;
+}
+
 /* Takes [first, last] out of what the owner has in this file.  What is cut in two needs one range more, which the
  * caller has made. */
 static void take_out(struct state *state, uint64_t first, uint64_t last, struct state_range **spare)
@@ -275,8 +286,11 @@ static enum nfs4_status do_locku(struct state_caller *caller, struct state_lock 
         return status;
     if (lock->object.ino != state->file->object.ino || lock->object.tree != state->file->object.tree)
         return NFS4ERR_BAD_STATEID;
-    struct state_range *spare = spare_range(state);
-    if (!spare)
+    bool cut = cuts(state, lock->offset, last_of(lock));
+    if (cut && state_all.range_count >= state_all.options.locks_most)
+        return caller->minor ? NFS4ERR_DELAY : NFS4ERR_RESOURCE;
+    struct state_range *spare = cut ? spare_range(state) : NULL;
+    if (cut && !spare)
         return NFS4ERR_DELAY;
     take_out(state, lock->offset, last_of(lock), &spare);
     if (spare)

@@ -45,23 +45,35 @@ static void free_file(struct rcu_head *head)
     free(link_of(head, struct state_file, rcu));
 }
 
-static void sum_deny(struct state_file *file)
+/* Many may have one file open: what all of them have is counted, not looked for. */
+static void count_shares(struct state_file *file, uint32_t access, uint32_t deny, int by)
 {
-    uint32_t deny = 0;
-    for (struct state_link *at = file->opens.next; at != &file->opens; at = at->next) {
-        struct state *state = link_of(at, struct state, of_file);
-        if (state->kind == STATE_OPEN)
-            deny |= state->deny;
-    }
-    atomic_store(&file->deny, deny);
+    for (unsigned i = 0; i < 4; i++)
+        file->shares[i] += (access | deny << 2) >> i & 1 ? (uint32_t)by : 0;
+    uint32_t denied = file->shares[2] ? OPEN4_SHARE_ACCESS_READ : 0;
+    atomic_store(&file->deny, denied | (file->shares[3] ? OPEN4_SHARE_ACCESS_WRITE : 0));
+}
+
+static void set_shares(struct state *state, uint32_t access, uint32_t deny)
+{
+    count_shares(state->file, state->access, state->deny, -1);
+    atomic_store(&state->access, access);
+    atomic_store(&state->deny, deny);
+    count_shares(state->file, access, deny, 1);
+}
+
+static bool shares_conflict(const struct state_file *file, uint32_t access, uint32_t deny)
+{
+    for (unsigned i = 0; i < 2; i++)
+        if ((access >> i & 1 && file->shares[2 + i]) || (deny >> i & 1 && file->shares[i]))
+            return true;
+    return false;
 }
 
 void file_check(struct state_file *file)
 {
-    if (!link_is_empty(&file->opens) || !link_is_empty(&file->locks)) {
-        sum_deny(file);
+    if (!link_is_empty(&file->opens) || !link_is_empty(&file->locks))
         return;
-    }
     state_table_remove(&state_all.files, &file->by_object);
     call_rcu(&file->rcu, free_file);
 }
@@ -158,6 +170,8 @@ static void take_apart(struct state *state)
     link_remove(&state->of_owner);
     link_remove(&state->of_client);
     link_remove(&state->of_file);
+    if (state->kind == STATE_OPEN)
+        count_shares(state->file, state->access, state->deny, -1);
     file_check(state->file);
     state_all.state_count--;
 }
@@ -317,7 +331,7 @@ static enum nfs4_status check_shares(struct state_file *file, const struct state
                                      uint32_t deny)
 {
     struct state_link *at = file->opens.next;
-    while (at != &file->opens) {
+    while (at != &file->opens && shares_conflict(file, access, deny)) {
         struct state *state = link_of(at, struct state, of_file);
         at = at->next;
         if (state->kind != STATE_OPEN)
@@ -333,12 +347,20 @@ static enum nfs4_status check_shares(struct state_file *file, const struct state
     return NFS4_OK;
 }
 
+/* A file may be open by thousands of owners, and an owner have thousands of files open: whichever is less is gone
+ * through. */
 static struct state *open_of(struct state_file *file, const struct state_owner *owner)
 {
-    for (struct state_link *at = file->opens.next; at != &file->opens; at = at->next) {
-        struct state *state = link_of(at, struct state, of_file);
-        if (state->kind == STATE_OPEN && state->owner == owner)
-            return state;
+    const struct state_link *of_file = file->opens.next, *of_owner = owner->states.next;
+    while (of_file != &file->opens && of_owner != &owner->states) {
+        struct state *one = link_of(of_file, struct state, of_file);
+        struct state *other = link_of(of_owner, struct state, of_owner);
+        if (one->kind == STATE_OPEN && one->owner == owner)
+            return one;
+        if (other->kind == STATE_OPEN && other->file == file)
+            return other;
+        of_file = of_file->next;
+        of_owner = of_owner->next;
     }
     return NULL;
 }
@@ -355,14 +377,12 @@ static enum nfs4_status open_file(struct state_owner *owner, struct state_file *
     if (status != NFS4_OK)
         return status;
     struct state *state = open_of(file, owner);
-    if (!state && state_all.state_count >= state_all.options.opens_most)
-        return NFS4ERR_RESOURCE;
+    if (!state && state_all.state_count >= state_all.options.opens_most && !client_make_room())
+        return owner->client->minor ? NFS4ERR_DELAY : NFS4ERR_RESOURCE;
     if (!state && !(state = state_new(STATE_OPEN, owner, file)))
         return NFS4ERR_DELAY;
-    atomic_store(&state->access, state->access | access);
-    atomic_store(&state->deny, state->deny | open->deny);
+    set_shares(state, state->access | access, state->deny | open->deny);
     state->shares |= share_bit(access, open->deny);
-    sum_deny(file);
     open->stateid = state_bump(state);
     open->result_flags = OPEN4_RESULT_LOCKTYPE_POSIX;
     if (open->claim == CLAIM_PREVIOUS)
@@ -398,6 +418,7 @@ static enum nfs4_status do_open(struct state_caller *caller, struct state_open *
     struct state_file *file = file_get(&open->object);
     if (!file)
         return NFS4ERR_DELAY;
+    client_renew(client); /* who needs room does not make it of his own */
     /* It must not go while others are looked at. */
     struct state_link hold;
     link_add(&file->locks, &hold);
@@ -466,10 +487,8 @@ static enum nfs4_status downgrade(struct state *state, uint32_t access, uint32_t
     uint32_t shares;
     if (access & ~state->access || deny & ~state->deny || !was_made(state, access, deny, &shares))
         return NFS4ERR_INVAL;
-    atomic_store(&state->access, access);
-    atomic_store(&state->deny, deny);
+    set_shares(state, access, deny);
     state->shares = shares;
-    sum_deny(state->file);
     return NFS4_OK;
 }
 

@@ -141,6 +141,7 @@ struct state_file {
     struct store_object object;
     struct state_link opens, locks;
     struct rcu_head rcu;
+    uint32_t shares[4];      /* how many opens access it for READ, for WRITE, deny READ, deny WRITE */
     _Atomic uint32_t deny;   /* of all opens; read without the mutex */
 };
 
@@ -257,7 +258,7 @@ void ranges_free(struct state *state);
 
 int recovery_start(void);
 bool recovery_in_grace(void);
-/* From where nobody may wait. */
+/* From where nobody may wait; with the mutex held. */
 void recovery_forget_later(const uint8_t owner_hash[OWNER_HASH]);
 bool recovery_knows(const uint8_t owner_hash[OWNER_HASH]);
 void recovery_done(struct state_client *client); /* RECLAIM_COMPLETE; with the mutex held */

@@ -6,24 +6,31 @@
 #include <string.h>
 
 #include "nfs/state/private.h"
+#include "sluice/base_coro.h"
 #include "sluice/base_log.h"
 #include "sluice/base_worker.h"
 
-enum { KNOWN_BUCKETS = 1 << 12, KEY_LENGTH = 48 };
+enum { KNOWN_BUCKETS = 1 << 12, KEY_LENGTH = 48, FORGETTERS_MOST = 16, WAIT_MS = 1 };
 static const char prefix[] = "v4client-";
+
+/* What is to happen to a record.  Whoever comes back while it is in the queue keeps it. */
+enum going { GOES_NOT, GOES_LATER /* it is in the queue */, GOES_NOW /* it is being removed from the pool */ };
 
 struct known { /* an owner that is recorded in the pool */
     struct state_node by_hash;
-    struct state_link all;
+    struct state_link all, queue;
+    enum going going;
     uint8_t hash[OWNER_HASH];
     uint8_t minor;
     bool before; /* from before the start, and not yet done */
     bool here;   /* has come since the start */
 };
 
+static int remove_now(const uint8_t hash[OWNER_HASH]);
 static struct state_table table;
-static struct state_link list;
+static struct state_link list, queue;
 static uint64_t known_count;
+static unsigned forgetters; /* coroutines that go through the queue */
 
 static void key_text(const uint8_t hash[OWNER_HASH], char to[KEY_LENGTH])
 {
@@ -71,6 +78,7 @@ static struct known *add(const uint8_t hash[OWNER_HASH], uint8_t minor)
         return NULL;
     memcpy(known->hash, hash, OWNER_HASH);
     known->minor = minor;
+    link_init(&known->queue);
     known->by_hash.key = number_of(hash);
     state_table_add(&table, &known->by_hash);
     link_add(&list, &known->all);
@@ -82,6 +90,7 @@ static void take_away(struct known *known)
 {
     state_table_remove(&table, &known->by_hash);
     link_remove(&known->all);
+    link_remove(&known->queue);
     known_count--;
     free(known); /* only ever looked at under the mutex */
 }
@@ -105,7 +114,8 @@ int recovery_start(void)
 {
     struct store *store = state_all.store;
     link_init(&list);
-    known_count = 0;
+    link_init(&queue);
+    known_count = forgetters = 0;
     state_all.reclaimers = state_all.reclaimers_done = 0;
     atomic_store(&state_all.grace_end, 0);
     int error = state_table_init(&table, KNOWN_BUCKETS);
@@ -126,22 +136,46 @@ void recovery_stop(void)
     state_table_free(&table);
 }
 
+/* Takes what is in the queue.  Its failures let a client reclaim that may not: nothing was given to others but now. */
+static void forget_queued(void *arg)
+{
+    uint8_t hash[OWNER_HASH];
+    for (;;) {
+        state_lock_all();
+        if (link_is_empty(&queue))
+            break;
+        struct known *known = link_of(queue.previous, struct known, queue);
+        link_remove(&known->queue);
+        known->going = GOES_NOW;
+        memcpy(hash, known->hash, sizeof hash);
+        state_unlock_all();
+        remove_now(hash);
+    }
+    forgetters--;
+    state_unlock_all();
+}
+
+/* With the mutex held.  Thousands may go at once: a few coroutines do it. */
+static void forget_later(struct known *known)
+{
+    if (known->going != GOES_NOT)
+        return;
+    known->going = GOES_LATER;
+    link_add(&queue, &known->queue);
+    if (forgetters < FORGETTERS_MOST && !worker_spawn(worker_self() ? worker_self() : worker_at(0), forget_queued, NULL))
+        forgetters++;
+}
+
 /* Who has not come back while there was grace may not the next time: others may have had what it held. */
 static void forget_absent(void *arg)
 {
-    for (;;) {
-        uint8_t hash[OWNER_HASH];
-        bool found = false;
-        state_lock_all();
-        for (struct state_link *at = list.next; at != &list && !found; at = at->next) {
-            struct known *known = link_of(at, struct known, all);
-            found = known->before && !known->here;
-            memcpy(hash, known->hash, sizeof hash);
-        }
-        state_unlock_all();
-        if (!found || recovery_forget(hash))
-            return; /* after a failure they are looked at again after the next start */
+    state_lock_all();
+    for (struct state_link *at = list.next; at != &list; at = at->next) {
+        struct known *known = link_of(at, struct known, all);
+        if (known->before && !known->here)
+            forget_later(known);
     }
+    state_unlock_all();
 }
 
 static void end_grace(const char *why)
@@ -168,7 +202,7 @@ bool recovery_knows(const uint8_t hash[OWNER_HASH])
     struct known *known = find(hash);
     if (known)
         known->here = true;
-    return known && known->before;
+    return known && known->before && known->going == GOES_NOT;
 }
 
 void recovery_done(struct state_client *client)
@@ -184,12 +218,30 @@ void recovery_done(struct state_client *client)
 
 /* ---- records ---- */
 
+/* The owner's record with the mutex held, when it is not just being removed. */
+static struct known *find_settled(const uint8_t hash[OWNER_HASH])
+{
+    struct known *known;
+    for (;;) {
+        state_lock_all();
+        known = find(hash);
+        if (!known || known->going != GOES_NOW)
+            break;
+        state_unlock_all();
+        coro_sleep(WAIT_MS);
+    }
+    if (known)
+        link_remove(&known->queue);
+    if (known)
+        known->going = GOES_NOT;
+    return known;
+}
+
 int recovery_record(const uint8_t hash[OWNER_HASH], uint32_t minor)
 {
     char key[KEY_LENGTH];
     uint8_t value = (uint8_t)minor;
-    state_lock_all();
-    struct known *known = find(hash);
+    struct known *known = find_settled(hash);
     bool there = known != NULL;
     if (!known)
         known = add(hash, value);
@@ -207,39 +259,37 @@ int recovery_record(const uint8_t hash[OWNER_HASH], uint32_t minor)
                     sl_strerror(error));
         state_lock_all();
         known = find(hash);
-        if (known)
+        if (known && known->going != GOES_NOW)
             take_away(known);
         state_unlock_all();
     }
     return error;
 }
 
-int recovery_forget(const uint8_t hash[OWNER_HASH])
+/* Removes a record that is GOES_NOW, whether that works or not: what fails is there again after the next start. */
+static int remove_now(const uint8_t hash[OWNER_HASH])
 {
     char key[KEY_LENGTH];
-    state_lock_all();
-    struct known *known = find(hash);
-    if (known)
-        take_away(known);
-    state_unlock_all();
-    if (!known)
-        return 0;
     key_text(hash, key);
-    return state_all.store->ops->named_put(state_all.store, key, NULL, 0);
+    int error = state_all.store->ops->named_put(state_all.store, key, NULL, 0);
+    state_lock_all();
+    take_away(find(hash));
+    state_unlock_all();
+    return error;
 }
 
-static void forget(void *arg)
+int recovery_forget(const uint8_t hash[OWNER_HASH])
 {
-    recovery_forget(arg); /* a failure lets a client reclaim that may not: nothing was given to others but now */
-    free(arg);
+    struct known *known = find_settled(hash);
+    if (known)
+        known->going = GOES_NOW;
+    state_unlock_all();
+    return known ? remove_now(hash) : 0;
 }
 
 void recovery_forget_later(const uint8_t hash[OWNER_HASH])
 {
-    uint8_t *copy = malloc(OWNER_HASH);
-    if (!copy)
-        return;
-    memcpy(copy, hash, OWNER_HASH);
-    if (worker_spawn(worker_self() ? worker_self() : worker_at(0), forget, copy))
-        free(copy);
+    struct known *known = find(hash);
+    if (known)
+        forget_later(known);
 }
