@@ -18,7 +18,7 @@ check-unit: all $(UNIT_PROGRAMS) ## unit tests
 
 check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad input, random histories, a big directory
 	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_nfs4_state.py tests/nfs/test_nfs4_copy.py \
-		tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
+		tests/nfs/test_nfs4_many.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		tests/nfs/test_hot_path.py tests/nfs/test_watch.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
@@ -57,7 +57,7 @@ soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about 40 mi
 		'tests/nfs/test_prefix.py --snapshots 1000 --looks 1000' \
 		'tests/nfs/test_big_directory.py --files 1000000 --linear' \
 		'tests/nfs/test_mutations.py --calls 500000' 'tests/nfs/test_exhaustion.py --scale 8' \
-		'tests/nfs/test_exhaustion.py --still' 'env SLUICE_ROUNDS=20 tests/nfs/test_races.py' \
+		'tests/nfs/test_exhaustion.py --still' 'tests/nfs/test_nfs4_many.py --full' 'env SLUICE_ROUNDS=20 tests/nfs/test_races.py' \
 		'tests/crash/killer.py --kills 200' 'tests/crash/powerloss.py --images 2000' \
 		'tests/crash/powerloss.py --try-each' tests/crash/faults.py 'tests/kernel/run 20000 128'
 

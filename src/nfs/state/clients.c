@@ -94,6 +94,17 @@ void client_destroy(struct state_client *client)
     client_drop(client);
 }
 
+bool client_give_way(struct state_client *client, unsigned *gone)
+{
+    enum { AT_ONCE = 32 };
+    if (*gone == AT_ONCE)
+        return false;
+    ++*gone;
+    recovery_forget_later(client->owner_hash);
+    client_destroy(client);
+    return true;
+}
+
 bool client_make_room(void)
 {
     static uint32_t not_before; /* seconds: none of those looked at last expires sooner, and none that came since */

@@ -65,6 +65,7 @@ static enum nfs4_status check(struct state_file *file, struct state_lock *lock, 
                               const struct state_client *client)
 {
     struct state_link *at = file->locks.next;
+    unsigned gone = 0;
     while (at != &file->locks) {
         struct state_range *range = link_of(at, struct state_range, of_file);
         at = at->next;
@@ -74,8 +75,8 @@ static enum nfs4_status check(struct state_file *file, struct state_lock *lock, 
             tell(lock, range);
             return NFS4ERR_DENIED;
         }
-        recovery_forget_later(range->state->client->owner_hash);
-        client_destroy(range->state->client);
+        if (!client_give_way(range->state->client, &gone))
+            return STATE_MORE;
         at = file->locks.next;
     }
     return NFS4_OK;
@@ -241,10 +242,14 @@ static enum nfs4_status do_lock(struct state_caller *caller, struct state_lock *
 
 enum nfs4_status state_lock(struct state_caller *caller, struct state_lock *lock)
 {
-    state_lock_all();
-    enum nfs4_status status = do_lock(caller, lock);
-    state_unlock_all();
-    return status;
+    for (;;) {
+        state_lock_all();
+        enum nfs4_status status = do_lock(caller, lock);
+        state_unlock_all();
+        if (status != STATE_MORE)
+            return status;
+        state_pause();
+    }
 }
 
 static enum nfs4_status do_lockt(struct state_caller *caller, struct state_lock *lock)

@@ -331,6 +331,7 @@ static enum nfs4_status check_shares(struct state_file *file, const struct state
                                      uint32_t deny)
 {
     struct state_link *at = file->opens.next;
+    unsigned gone = 0;
     while (at != &file->opens && shares_conflict(file, access, deny)) {
         struct state *state = link_of(at, struct state, of_file);
         at = at->next;
@@ -340,8 +341,8 @@ static enum nfs4_status check_shares(struct state_file *file, const struct state
             continue;
         if (state->client == owner->client || !client_is_expired(state->client))
             return NFS4ERR_SHARE_DENIED;
-        recovery_forget_later(state->client->owner_hash);
-        client_destroy(state->client);
+        if (!client_give_way(state->client, &gone))
+            return STATE_MORE;
         at = file->opens.next; /* `file` is held by whoever opens */
     }
     return NFS4_OK;
@@ -433,10 +434,14 @@ static enum nfs4_status do_open(struct state_caller *caller, struct state_open *
 
 enum nfs4_status state_open(struct state_caller *caller, struct state_open *open)
 {
-    state_lock_all();
-    enum nfs4_status status = do_open(caller, open);
-    state_unlock_all();
-    return status;
+    for (;;) {
+        state_lock_all();
+        enum nfs4_status status = do_open(caller, open);
+        state_unlock_all();
+        if (status != STATE_MORE)
+            return status;
+        state_pause();
+    }
 }
 
 /* ---- what follows an OPEN ---- */

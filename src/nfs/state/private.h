@@ -204,6 +204,8 @@ uint32_t state_seconds(void);
 uint64_t state_new_number(void);
 uint64_t state_hash(const void *bytes, size_t length, uint64_t more);
 struct state_principal state_principal(const struct state_caller *caller);
+/* Lets others of the worker run; without the mutex. */
+void state_pause(void);
 bool state_same_principal(struct state_principal a, struct state_principal b);
 
 /* ---- clients.c: with the mutex held ---- */
@@ -222,6 +224,11 @@ void client_destroy(struct state_client *client);
 bool client_make_room(void);
 void client_hold(struct state_client *client);
 void client_drop(struct state_client *client);
+
+/* A silent client in the way of somebody else goes.  False: `gone` have gone by now, which is enough under one hold of
+ * the mutex; the caller answers STATE_MORE, and is called again after state_pause(). */
+bool client_give_way(struct state_client *client, unsigned *gone);
+#define STATE_MORE ((enum nfs4_status)UINT32_MAX)
 
 /* ---- sessions.c ---- */
 

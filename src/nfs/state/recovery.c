@@ -60,9 +60,10 @@ static uint64_t number_of(const uint8_t hash[OWNER_HASH])
     return number;
 }
 
+/* NULL also when the server stops, which some coroutine may see that has waited. */
 static struct known *find(const uint8_t hash[OWNER_HASH])
 {
-    struct state_node *node = state_table_find(&table, number_of(hash));
+    struct state_node *node = table.buckets ? state_table_find(&table, number_of(hash)) : NULL;
     for (; node; node = state_table_next(node)) {
         struct known *known = link_of(node, struct known, by_hash);
         if (memcmp(known->hash, hash, OWNER_HASH) == 0)
@@ -131,9 +132,11 @@ int recovery_start(void)
 
 void recovery_stop(void)
 {
+    state_lock_all();
     while (!link_is_empty(&list))
         take_away(link_of(list.next, struct known, all));
     state_table_free(&table);
+    state_unlock_all();
 }
 
 /* Takes what is in the queue.  Its failures let a client reclaim that may not: nothing was given to others but now. */
@@ -162,7 +165,8 @@ static void forget_later(struct known *known)
         return;
     known->going = GOES_LATER;
     link_add(&queue, &known->queue);
-    if (forgetters < FORGETTERS_MOST && !worker_spawn(worker_self() ? worker_self() : worker_at(0), forget_queued, NULL))
+    struct worker *worker = worker_self() ? worker_self() : worker_at(0);
+    if (forgetters < FORGETTERS_MOST && !worker_spawn(worker, forget_queued, NULL))
         forgetters++;
 }
 
@@ -243,7 +247,7 @@ int recovery_record(const uint8_t hash[OWNER_HASH], uint32_t minor)
     uint8_t value = (uint8_t)minor;
     struct known *known = find_settled(hash);
     bool there = known != NULL;
-    if (!known)
+    if (!known && table.buckets)
         known = add(hash, value);
     if (known)
         known->here = true;
@@ -273,7 +277,9 @@ static int remove_now(const uint8_t hash[OWNER_HASH])
     key_text(hash, key);
     int error = state_all.store->ops->named_put(state_all.store, key, NULL, 0);
     state_lock_all();
-    take_away(find(hash));
+    struct known *known = find(hash);
+    if (known)
+        take_away(known);
     state_unlock_all();
     return error;
 }

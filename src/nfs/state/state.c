@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "nfs/state/private.h"
+#include "sluice/base_coro.h"
 #include "sluice/base_worker.h"
 
 struct state_all state_all = {.lock = PTHREAD_MUTEX_INITIALIZER, .options.lease_seconds = 90};
@@ -15,6 +16,12 @@ enum { CLIENT_BUCKETS = 1 << 14, SESSION_BUCKETS = 1 << 14, STATE_BUCKETS = 1 <<
 uint32_t state_seconds(void)
 {
     return (uint32_t)(clock_monotonic_ns() / 1000000000);
+}
+
+void state_pause(void)
+{
+    enum { WHOLE_PASS = 1 << 20 };
+    coro_pace(WHOLE_PASS, true);
 }
 
 uint64_t state_new_number(void)

@@ -207,7 +207,7 @@ struct state_lock {
         uint8_t owner[NFS4_OPAQUE_LIMIT];
     } denied;
 };
-enum nfs4_status state_lock(struct state_caller *caller, struct state_lock *lock);
+enum nfs4_status state_lock(struct state_caller *caller, struct state_lock *lock); /* coroutine */
 enum nfs4_status state_lockt(struct state_caller *caller, struct state_lock *lock);
 enum nfs4_status state_locku(struct state_caller *caller, struct state_lock *lock);
 
