@@ -2,9 +2,11 @@
 import random
 import threading
 import time
+import types
 
 from rig import mount, volume  # first: it makes tests/nfs importable
 import rawrpc
+from client41 import Sharer, clone
 from view import HOME, ROOT, SHARED, SHARED_NAME, Op, Tree, View, differences
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -13,7 +15,7 @@ LOST = (rawrpc.Closed, OSError)
 
 class Picker:
     """Picks the next operation that can succeed, as the view stands."""
-    WEIGHTS = {"create": 14, "write": 40, "truncate": 9, "rename": 8, "link": 4, "remove": 8, "mkdir": 4, "rmdir": 3,
+    WEIGHTS = {"create": 14, "write": 40, "share": 9, "truncate": 9, "rename": 8, "link": 4, "remove": 8, "mkdir": 4, "rmdir": 3,
                "chmod": 3, "own": 4, "symlink": 3}
     FILES, FOLDERS, BYTES = 24, 6, 3 * MIB
 
@@ -102,6 +104,25 @@ class Picker:
             offset, length = size + rng.choice((1, 4096, 100000, MIB)), rng.randrange(1, 10000)
         return ("write", number, offset, (rng.getrandbits(48), min(length, self.biggest)))
 
+    def _share(self, view):
+        """A CLONE, which is there or not."""
+        rng, nodes = self.rng, view.model.nodes
+        sources = [n for n in self.files if nodes[n].data.size]
+        if not sources:
+            return None
+        source, target = rng.choice(sources), rng.choice(self.files)
+        big = [n for n in sources if nodes[n].data.size > 33 * MIB]
+        if big and rng.random() < 0.5:  # more than one mutation does, behind the target's end
+            source, after = rng.choice(big), -(-nodes[target].data.size // (256 * KIB)) * 256 * KIB
+            size = nodes[source].data.size
+            return None if after + size > 1 << 42 or source == target else ("share", source, target, 0, after, size, True)
+        size = min(nodes[source].data.size, 4 * MIB)
+        a = rng.choice((0, 0, rng.randrange(size))) // 4096 * 4096
+        b = rng.choice((0, a, rng.randrange(MIB), min(nodes[target].data.size, 4 * MIB))) // 4096 * 4096
+        length = min(nodes[source].data.size - a, rng.choice((self.biggest, rng.randrange(1, 70) * 4096)))
+        overlap = source == target and a < b + length and b < a + length
+        return None if overlap else ("share", source, target, a, b, length, True)
+
     def _truncate(self, view):
         number = self._file()
         if number is None:
@@ -163,6 +184,10 @@ def send(nfs, view, op):
         if reply.ok and (reply.count != args[3][1] or reply.committed != rawrpc.FILE_SYNC):
             raise AssertionError(f"a short or unstable write: {op}: {reply}")
         op.attrs = {args[1]: reply.wcc.after}
+    elif kind == "share":
+        status = nfs.sharer.run(clone, handles[args[1]], handles[args[2]], *args[3:6])
+        reply = types.SimpleNamespace(ok=status == "OK", status=status)
+        op.attrs = {args[2]: nfs.getattr(handles[args[2]]).attr}
     elif kind in ("truncate", "chmod", "own"):
         what = args[2] if kind == "own" else {"size" if kind == "truncate" else "mode": args[2]}
         reply = nfs.setattr(handles[args[1]], **what)
@@ -215,6 +240,8 @@ class Client(threading.Thread):
     def _disconnect(self):
         if self.nfs:
             self.nfs.close()
+        if self.nfs and self.nfs.sharer:
+            self.nfs.sharer.close()
         self.nfs = None
 
     def _connect(self):
@@ -224,6 +251,8 @@ class Client(threading.Thread):
         self.generation = generation
         try:
             self.nfs, root = mount(self.load.server, timeout=60)
+            self.nfs.sharer = None
+            self.nfs.sharer = Sharer(self.load.server.port, self.view.name, timeout=60)
             self.view.handles[ROOT] = root
             self.view.handles[SHARED] = self.nfs.lookup(root, SHARED_NAME).fh
             self._settle(root)

@@ -21,7 +21,7 @@ harness.BUILD = BUILD
 VOLUME = "vol"
 # small segments, so that there are many; no more RAM and threads than the tests need
 OPTIONS = ("--cache", "16Mi", "--workers", "1", "--segment-size", "8Mi", "--inode-entries", "4096", "--map-entries",
-           "4096", "--blocking-threads", "4")
+           "4096", "--blocking-threads", "4", "--nfs-versions", "3, 4")
 
 
 class Server(harness.Server):

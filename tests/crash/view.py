@@ -53,6 +53,8 @@ class View:
         kind = args[0]
         if kind in ("write", "truncate", "chmod", "own"):
             return [args[1]]
+        if kind == "share":
+            return [args[2]]
         if kind == "link":
             return [args[1], args[2]]
         numbers = [args[1]]

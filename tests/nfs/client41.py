@@ -1,9 +1,10 @@
 """A client of minor version 1 or later with a session, opens and locks, for tests; on top of raw4."""
 import os
+import time
 
 import rawrpc
 from harness import eq
-from raw4 import Nfs4, Op, _bitmap, _change, _keep, _stateid, getfh, putfh
+from raw4 import ANONYMOUS, Nfs4, Op, _bitmap, _change, _keep, _stateid, getfh, putfh, savefh
 from rawrpc import Reader, boolean, opaque, u32, u64
 
 
@@ -11,8 +12,8 @@ class Client41:
     """A client with one session; each call is a COMPOUND behind SEQUENCE in slot 0 unless told otherwise."""
 
     def __init__(self, port, name=None, minor=1, slots=8, cred=rawrpc.ROOT, response=1 << 20, cached=4096, verifier=None,
-                 complete=True):
-        self.nfs = Nfs4(port, cred=cred, minor=minor)
+                 complete=True, **options):
+        self.nfs = Nfs4(port, cred=cred, minor=minor, **options)
         self.name = name or os.urandom(8)
         self.port, self.verifier = port, verifier or os.urandom(8)
         reply = self.exchange_id()
@@ -123,6 +124,31 @@ def copy(source, target, from_offset, to_offset, count, servers=0):
 
 def clone(source, target, from_offset, to_offset, count):
     return Op("CLONE", source + target + u64(from_offset) + u64(to_offset) + u64(count))
+
+
+class Sharer:
+    """COPY and CLONE without opens, for tests whose other operations are those of version 3.  Its name is for a place
+    in the test: after a restart it is the same client, and waits for the end of grace."""
+
+    def __init__(self, port, name, seconds=20, **options):
+        self.client, self.seconds = Client41(port, name=name, minor=2, **options), seconds
+
+    def run(self, op, source, target, from_offset, to_offset, count):
+        """All of a copy or clone.  The status."""
+        until, at = time.monotonic() + self.seconds, 0
+        while True:
+            done = self.client.call(putfh(source), savefh(), putfh(target),
+                                    op(ANONYMOUS, ANONYMOUS, from_offset + at, to_offset + at, count - at))
+            if done.status == "OK" and op is copy:
+                at += done[3].count
+            if done.status == "OK" and (op is clone or at == count):
+                return "OK"
+            if done.status not in ("OK", "GRACE", "DELAY") or time.monotonic() > until:
+                return done.status
+            time.sleep(0 if done.status == "OK" else .02)
+
+    def close(self):
+        self.client.nfs.close()
 
 
 READ, WRITE, BOTH = 1, 2, 3

@@ -41,6 +41,19 @@ class Sparse:
         if data:
             self.size = max(self.size, offset + len(data))
 
+    def share(self, source, from_offset, to_offset, length, clone):
+        """COPY or CLONE of a range; a clone's last block is filled with zeroes as far as this goes on behind it
+        (RFC 7862, 15.13.3)."""
+        whole = length // PAGE if from_offset % PAGE == to_offset % PAGE == 0 else 0
+        first, shift = to_offset // PAGE, (to_offset - from_offset) // PAGE
+        there = {page + shift: data for page, data in source.pages.items() if 0 <= page + shift - first < whole}
+        self.pages = {page: data for page, data in self.pages.items() if not 0 <= page - first < whole} | there
+        end, done = to_offset + length, whole * PAGE
+        self.size = max(self.size, to_offset + done if done else 0)
+        self.write(to_offset + done, source.read(from_offset + done, length - done))
+        if clone and end < self.size:
+            self.write(end, bytes(min(-length % PAGE, self.size - end)))
+
     def truncate(self, size):
         if size < self.size:
             last, keep = divmod(size, PAGE)
@@ -142,6 +155,13 @@ class Model:
             return bad, ()
         node.data.truncate(size)
         return OK, (size,)
+
+    def op_share(self, source, target, from_offset, to_offset, length, clone):
+        node, bad = self._file(target)
+        if bad:
+            return bad, ()
+        node.data.share(self.nodes[source].data, from_offset, to_offset, length, clone)
+        return OK, (node.data.size,)
 
     def op_chmod(self, number, mode):
         node = self.nodes.get(number)

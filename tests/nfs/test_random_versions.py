@@ -2,7 +2,7 @@
 """test_random_versions.py [--operations N] [--seed S] [--ram]: random operations on volumes, snapshots and clones
 against models in memory.
 
-Operations on files of several volumes go on between snapshots (of one volume or several, some while the files are
+Operations on files of several volumes, and COPY and CLONE of ranges between any of them, go on between snapshots (of one volume or several, some while the files are
 being changed), clones, changes of clones, restores, deletions in any order (volumes at once, or kept and taken back),
 and restarts (SIGTERM or kill -9).  Every version is compared as a whole, again and again: names, contents, links and
 attributes.  At the end everything is deleted, and nothing of it may be left in the pool.
@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 
+import client41
 import harness
 from model import Model
 from test_random_model import Chooser, Client, attributes, brief, same, tell
@@ -108,7 +109,8 @@ def difference(got, data, at):
 class Run:
     def __init__(self, args):
         self.rng, self.args = random.Random(args.seed), args
-        self.server = harness.Server("--cache", "64Mi", "--segment-size", "8Mi", base="/dev/shm" if args.ram else None)
+        self.server = harness.Server("--cache", "64Mi", "--segment-size", "8Mi", "--nfs-versions", "3, 4",
+                                     base="/dev/shm" if args.ram else None)
         self.volumes, self.kept = [], []
         self.count = self.done = self.compared = self.checks = 0
         self.pool = concurrent.futures.ThreadPoolExecutor(2)
@@ -128,8 +130,10 @@ class Run:
     def connect(self):
         self.connections = [self.server.connect() for _ in range(2)]
         self.nfs = self.connections[0]
+        self.sharer = client41.Sharer(self.server.port, b"versions")
 
     def hang_up(self):
+        self.sharer.close()
         for nfs in self.connections:
             nfs.close()
 
@@ -236,6 +240,37 @@ class Run:
             harness.eq(getattr(reply.wcc.after, field), value, field)
         if v.model.nodes[number].mode is not None and "uid" in what:
             v.model.nodes[number].mode = reply.wcc.after.mode  # chown may take set-id bits
+
+    def share(self, v):
+        """COPY or CLONE into a file of v, from it, another volume or a snapshot."""
+        rng, snapshot = self.rng, self.a_snapshot()[1]
+        if snapshot and snapshot.root and rng.random() < .2:
+            walk = Walk(self.nfs, snapshot.root, snapshot.model, rng)
+            walk.run()
+            model, handles = snapshot.model, walk.handles
+        else:
+            other = v if rng.random() < .6 else rng.choice(self.volumes)
+            model, handles = other.model, other.handles
+        files = [n for n, node in model.nodes.items() if node.kind == "reg" and node.data.size]
+        targets = [n for n, node in v.model.nodes.items() if node.kind == "reg"]
+        if not files or not targets or not v.writable:
+            return
+        source, target = rng.choice(files), rng.choice(targets)
+        op, unit = rng.choice(((client41.clone, 4096), (client41.clone, 4096), (client41.copy, 4096), (client41.copy, 1)))
+        size = model.nodes[source].data.size
+        a = rng.choice((0, 0, rng.randrange(min(size, 1 << 20)))) // unit * unit
+        b = rng.choice((0, a, rng.randrange(1 << 20))) // unit * unit
+        length = min(size - a, rng.choice((1 << 21, rng.randrange(1 << 20) // unit * unit)))
+        if op is client41.clone and a + length < size:
+            length = length // unit * unit
+        overlap = model is v.model and source == target and a < b + length and b < a + length
+        if length <= 0 or overlap:
+            return
+        status = self.sharer.run(op, handles[source], v.handles[target], a, b, length)
+        self.history.append(([(v.name, op.__name__, source, target, a, b, length)], [status]))
+        harness.eq(status, "OK", op.__name__)
+        v.model.nodes[target].data.share(model.nodes[source].data, a, b, length, op is client41.clone)
+        self.acts[op.__name__ + "_range"] = self.acts.get(op.__name__ + "_range", 0) + 1
 
     def refused(self, v, op):
         """A clone that is not writable answers everything that would change it with ROFS."""
@@ -425,6 +460,8 @@ class Run:
     def step(self):
         if self.rng.random() < .07:
             self.act()
+        elif self.rng.random() < .07:
+            self.share(self.rng.choice(self.volumes))
         else:
             self.file_operation(self.rng.choice(self.volumes))
         if self.rng.random() < .003:

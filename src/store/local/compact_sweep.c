@@ -289,8 +289,12 @@ static bool move_blocks(struct sweep *s, struct moving *mv, struct meta_txn *t, 
     for (unsigned b = 0; b <= CHUNK_BLOCKS; b++) {
         bool fresh = false;
         place_t place = b < CHUNK_BLOCKS ? chunk_place(map, b) : 0;
+        if (run && place != from + run) { /* now: the record may hold a block of the run once more */
+            move_run(s, t, from, to, run, taken);
+            run = 0;
+        }
         place_t goes = b < CHUNK_BLOCKS ? new_place(s, mv, b, place, &fresh) : 0;
-        if (run && (!goes || place != from + run || goes != to + run || fresh != taken)) {
+        if (run && (!goes || goes != to + run || fresh != taken)) {
             move_run(s, t, from, to, run, taken);
             run = 0;
         }

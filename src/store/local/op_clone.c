@@ -155,12 +155,12 @@ static int clone_behind(struct store *st, const struct store_copy *c, struct sto
 
 /* ---- in steps ---- */
 
-/* A first block whose bytes lie in a record: those of a tiny file, then zeroes up to the block's end. */
+/* The bytes of a tiny file, then zeroes up to the block's end. */
 static int clone_bytes(struct store *st, const struct store_copy *c, const struct sharing *s, uint64_t *done,
                        struct store_wcc *wcc)
 {
-    *done = sharing_not(s);
-    uint64_t end = c->to_offset + *done, zeroes = -*done % BLOCK;
+    uint64_t end = c->to_offset + c->length, zeroes = -c->length % BLOCK;
+    *done = c->length;
     if (end + zeroes > s->inode.size)
         zeroes = s->inode.size > end ? s->inode.size - end : 0;
     return copy_bytes(st, c, (uint32_t)*done, (uint32_t)zeroes, wcc);

@@ -111,8 +111,9 @@ static int copy_step(struct store *st, const struct store_copy *c, uint64_t *don
     int rc = sharing_step(&s, st, done);
     if (rc != SL_EREFUSED || !s.by_bytes)
         return rc;
-    *done = sharing_not(&s);
-    return copy_bytes(st, c, (uint32_t)*done, 0, wcc);
+    *done = s.length;
+    part.length = s.length;
+    return copy_bytes(st, &part, (uint32_t)*done, 0, wcc);
 }
 
 int local_copy(struct store *st, const struct store_copy *c, uint64_t *done, struct store_wcc *wcc)

@@ -3,9 +3,12 @@
 #include <stdlib.h>
 
 #include "store/local/chunk_map.h"
+#include "store/local/data_private.h"
+#include "store/local/seg.h"
 
 enum {
     BLOCK = STORE_BLOCK,
+    TRIES = 8,
     LOOKS_MOST = 512, /* chunks that one mutation looks at, holes in both files included */
 };
 
@@ -45,6 +48,23 @@ static void take_run(struct share_part *p, unsigned block, unsigned count, place
         p->shared |= UINT64_C(1) << b;
 }
 
+/* Block 0 of a file whose bytes are in the record `map`, as block `to` of the target. */
+static int take_inside(struct sharing *s, unsigned whose, const struct chunk_map *map, struct share_part *p, unsigned to)
+{
+    struct share_inside *inside = &s->inside[whose];
+    uint64_t change = map->change;
+    if (!inside->place || inside->change != change) {
+        s->met = whose;
+        s->by_bytes = whose == SHARE_SOURCE && s->length <= BLOCK;
+        return SL_EREFUSED;
+    }
+    if (map == &p->map)
+        chunk_map_clear(&p->map);
+    chunk_map_set(&p->map, to, 1, inside->place, &inside->crc);
+    inside->used = true;
+    return 0;
+}
+
 /* Puts what the source has over the target's blocks from s->at on, up to `to` of their chunk. */
 static int take_blocks(struct sharing *s, struct meta_txn *t, struct share_part *p, unsigned to)
 {
@@ -57,8 +77,11 @@ static int take_blocks(struct sharing *s, struct meta_txn *t, struct share_part 
         if (rc)
             return rc;
         if (s->from.kind == CHUNK_INLINE && within == 0) {
-            s->by_bytes = true;
-            return SL_EREFUSED;
+            rc = take_inside(s, SHARE_SOURCE, &s->from, p, block);
+            if (rc)
+                return rc;
+            s->at++;
+            continue;
         }
         unsigned run = chunk_map_run(&s->from, within, most, &place);
         take_run(p, block, run, place, s->from.crc + within);
@@ -76,15 +99,15 @@ static int look_at_chunk(struct sharing *s, struct meta_txn *t, struct share_par
     int rc = meta_chunk(t, s->op.tree.id, &s->inode, p->chunk, &p->map);
     if (rc && rc != -ENOENT)
         return rc;
-    bool is_inline = !rc && p->map.kind == CHUNK_INLINE;
+    bool was_there = !rc, is_inline = was_there && p->map.kind == CHUNK_INLINE;
+    s->more -= is_inline ? t->local->tiny_blocks : chunk_map_used(&p->map, 0, was_there ? CHUNK_BLOCKS : 0);
     if (is_inline && s->at > start) {
-        s->by_bytes = true;
-        return SL_EREFUSED;
-    }
-    s->more -= is_inline ? t->local->tiny_blocks : chunk_map_used(&p->map, 0, rc ? 0 : CHUNK_BLOCKS);
-    if (rc || is_inline)
+        rc = take_inside(s, SHARE_TARGET, &p->map, p, 0);
+        if (rc)
+            return rc;
+    } else if (!was_there || is_inline) {
         chunk_map_clear(&p->map);
-    bool was_there = !rc;
+    }
     rc = take_blocks(s, t, p, left < CHUNK_BLOCKS ? (unsigned)left : CHUNK_BLOCKS);
     s->more += chunk_map_used(&p->map, 0, CHUNK_BLOCKS);
     return rc ? rc : !was_there && !p->map.extent_count;
@@ -172,6 +195,8 @@ static int sharing_check(struct op *op, struct meta_txn *t)
     s->count = 0;
     s->more = 0;
     s->by_bytes = s->from_known = false;
+    s->met = SHARE_NOT;
+    s->inside[SHARE_SOURCE].used = s->inside[SHARE_TARGET].used = false;
     int rc = sharing_look(s, t);
     for (unsigned i = 0; !rc && i < LOOKS_MOST && s->count < parts_most(s) && s->at < s->end; i++) {
         rc = look_at_chunk(s, t, &s->parts[s->count]);
@@ -232,11 +257,36 @@ static unsigned blocks_shared(const struct sharing *s)
     return blocks;
 }
 
-uint64_t sharing_not(const struct sharing *s)
+static int make_inside(struct sharing *s)
 {
-    bool source = s->from_known && s->from.kind == CHUNK_INLINE;
-    uint64_t most = source ? BLOCK : STORE_CHUNK - s->copy->to_offset % STORE_CHUNK;
-    return s->copy->length < most ? s->copy->length : most;
+    const struct chunk_map *map = s->met == SHARE_SOURCE ? &s->from : &s->parts[s->count].map;
+    struct share_inside *inside = &s->inside[s->met];
+    if (inside->place)
+        seg_abandon(s->op.local, inside->place, 1);
+    inside->change = map->change;
+    return data_inline_block(s->op.local, map, &inside->place, &inside->crc);
+}
+
+static void settle_inside(struct sharing *s, bool done)
+{
+    for (unsigned whose = SHARE_SOURCE; whose <= SHARE_TARGET; whose++) {
+        struct share_inside *inside = &s->inside[whose];
+        if (inside->place && !(done && inside->used))
+            seg_abandon(s->op.local, inside->place, 1);
+        inside->place = 0;
+    }
+}
+
+static int run(struct sharing *s)
+{
+    int rc = op_run(&s->op);
+    for (unsigned i = 0; i < TRIES && rc == SL_EREFUSED && s->met && !s->by_bytes; i++) {
+        rc = make_inside(s);
+        if (!rc)
+            rc = op_run(&s->op);
+    }
+    settle_inside(s, rc == 0);
+    return rc;
 }
 
 int sharing_step(struct sharing *s, struct store *st, uint64_t *done)
@@ -246,7 +296,7 @@ int sharing_step(struct sharing *s, struct store *st, uint64_t *done)
     int rc = op_begin(&s->op, st, s->copy->to_cred, s->copy->to.tree);
     s->parts = rc ? NULL : malloc(parts_most(s) * sizeof(*s->parts));
     if (!rc)
-        rc = s->parts ? op_run(&s->op) : -ENOMEM;
+        rc = s->parts ? run(s) : -ENOMEM;
     if (!rc) {
         *done = bytes_done(s);
         metric_add(METRIC_blocks_shared, blocks_shared(s));

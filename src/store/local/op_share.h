@@ -1,14 +1,22 @@
 /* Sharing a range's blocks with another file: what CLONE and COPY do where they can.
  *
  * The writer looks at the source's records and puts the target's in one mutation, so what is shared is held by a record
- * at that moment, and its counts fit.  Bytes within a record (of tiny files) have no place that could be shared.
- * Coroutines. */
+ * at that moment, and its counts fit.  Bytes within a record (of tiny files) have no place that could be shared: where
+ * they are not all, a block is made of them.  Coroutines. */
 #ifndef SLUICE_STORE_LOCAL_OP_SHARE_H
 #define SLUICE_STORE_LOCAL_OP_SHARE_H
 
 #include "store/local/ops_private.h"
 
 struct share_part;
+
+enum { SHARE_NOT, SHARE_SOURCE, SHARE_TARGET };
+struct share_inside { /* a block made of what was in a record with this change */
+    place_t place;    /* 0: none was */
+    uint64_t change;
+    uint32_t crc;
+    bool used;
+};
 
 struct sharing {
     struct op op;
@@ -19,8 +27,10 @@ struct sharing {
     struct inode_cut stage;
     /* What the check found: */
     struct inode source, inode;
-    bool by_bytes; /* the first block's bytes lie in a record: SL_EREFUSED */
+    bool by_bytes; /* there is one block, whose bytes lie in the source's record: SL_EREFUSED */
     bool lost;     /* the mark has gone, or the target has grown past it: SL_EREFUSED */
+    unsigned met;  /* whose block 0 is inside its record, and no block was made of it: SL_EREFUSED */
+    struct share_inside inside[SHARE_TARGET + 1];
     uint64_t first, end, at; /* blocks of the target: all, and where the next step goes on */
     int64_t more;
     unsigned count;
@@ -32,8 +42,6 @@ struct sharing {
 
 /* Shares what one mutation may.  *done: bytes.  SL_EREFUSED: the files are not as they were thought to be. */
 int sharing_step(struct sharing *s, struct store *st, uint64_t *done);
-/* How many bytes have to be copied first, after by_bytes. */
-uint64_t sharing_not(const struct sharing *s);
 /* The part of its check that looks at the two files, not at their chunks. */
 int sharing_look(struct sharing *s, struct meta_txn *t);
 /* The part of its put that shows what was done: size and times. */

@@ -320,21 +320,22 @@ static int merge_edges(struct write *w, const struct inode *inode)
     return 0;
 }
 
-static int write_extra(struct write *w, const struct chunk_map *map)
+int data_inline_block(struct local *l, const struct chunk_map *map, place_t *place, uint32_t *crc)
 {
     unsigned got;
-    int error = seg_reserve(w->l, 1, &w->extra, &got);
-    if (error)
-        return error;
     uint8_t *block = aligned_alloc(BLOCK, BLOCK);
-    error = block ? 0 : -ENOMEM;
-    if (block) {
+    int error = block ? seg_reserve(l, 1, place, &got) : -ENOMEM;
+    if (!error) {
         memset(block, 0, BLOCK);
         memcpy(block, map->bytes, map->inline_length);
-        w->extra_crc = block_crc(block);
-        error = seg_write(w->l, w->extra, &(struct iovec){block, BLOCK}, 1, 1);
+        *crc = block_crc(block);
+        error = seg_write(l, *place, &(struct iovec){block, BLOCK}, 1, 1);
+        if (error)
+            seg_abandon(l, *place, 1);
     }
     free(block);
+    if (error)
+        *place = 0;
     return error;
 }
 
@@ -353,7 +354,7 @@ static int merge_inline(struct write *w, const struct inode *inode)
     w->inline_merged = true;
     w->inline_change = map->change;
     if (w->first)
-        return write_extra(w, map);
+        return data_inline_block(w->l, map, &w->extra, &w->extra_crc);
     struct edge *e = &w->edges[0];
     assert(w->edge_count && e->block == 0 && "block 0 is covered in part");
     e->old = old_buffer(w, 0);
