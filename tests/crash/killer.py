@@ -4,14 +4,19 @@
 Clients change a volume without a pause and find out after each kill what has become of the operation in flight; what
 they know goes on over all kills.  Some servers are killed again while they start and recover, some were stopped and
 started cleanly before.  Beside them snapshots, clones and restores come and go (keeper.py).
+
+Then CLONEs of a file of 2 GiB are killed: each is there or not, and what was prepared of those that are not goes.
 """
 import argparse
 import random
+import threading
 import time
 
 from keeper import Histories, Keeper, look
 from load import Load, prepare
-from rig import Results, Rig, run_main
+from rig import VOLUME, Results, Rig, mount, run_main
+import rawrpc
+from client41 import Sharer, clone
 
 READY_SECONDS = 5
 
@@ -66,6 +71,67 @@ def kills(rig, seed, count, results):
         results.note("the last server leaves cleanly", [end] if end else ())
 
 
+LARGE, PIECE = 2 << 30, 32 << 20
+
+
+def large_file(nfs, root, sharer):
+    """A file of 2 GiB, of which 32 MiB are written, and what these are."""
+    fh = nfs.create(root, b"large", rawrpc.GUARDED).fh
+    piece = random.Random(1).randbytes(1 << 20)
+    for at in range(0, PIECE, len(piece)):
+        if not nfs.write(fh, at, piece).ok:
+            raise RuntimeError("WRITE")
+    for at in range(PIECE, LARGE, PIECE):
+        if sharer.run(clone, fh, fh, 0, at, PIECE) != "OK":
+            raise RuntimeError("CLONE")
+    return fh, piece
+
+
+def part_of_a_clone(nfs, fh, piece, rng):
+    """What is wrong with the target of a CLONE whose outcome is not known; and whether it is there."""
+    size = nfs.getattr(fh).attr.size
+    if size not in (0, LARGE):
+        return [f"it has {size} bytes"], True
+    for at in [LARGE - len(piece)] + [rng.randrange(LARGE // len(piece)) * len(piece) for _ in range(8)]:
+        if size and nfs.read(fh, at, len(piece)).data != piece:
+            return [f"it is not the source at {at}"], True
+    return [], size > 0
+
+
+def large_clones(rig, seed, count, results):
+    rng, server, problems = random.Random(seed), rig.server(), []
+    server.start()
+    prepare(server)
+    done = 0
+    for n in range(count):
+        with mount(server)[0] as nfs:
+            root, sharer = nfs.mnt(b"/" + VOLUME.encode()).fh, Sharer(server.port, b"large")
+            source, piece = large_file(nfs, root, sharer) if n == 0 else (source, piece)
+            target = nfs.create(root, b"%d" % n, rawrpc.GUARDED).fh
+            began = threading.Timer(rng.random() * 0.25, server.kill)
+            began.start()
+            try:
+                status = sharer.run(clone, source, target, 0, 0, LARGE)
+                problems += [f"CLONE: {status}"] if status != "OK" else []
+                acknowledged = True
+            except (rawrpc.Closed, OSError):
+                acknowledged = False
+            began.join()
+        server.start()
+        with server.connect() as nfs:
+            wrong, there = part_of_a_clone(nfs, target, piece, rng)
+            problems += [f"clone {n}: {w}" for w in wrong]
+            problems += [f"clone {n} was acknowledged and is not there"] if acknowledged and not there else []
+            server.cli("settle")
+            used = nfs.getattr(target).attr.used
+            problems += [f"clone {n} is not there and holds {used} bytes"] if used and not there else []
+        done += there
+    told = server.cli("pool", "check").decode()
+    problems += [] if "all is right" in told else [told]
+    print(f"# {done} of {count} large clones are there")
+    results.note(f"{count} large clones killed, seed {seed}", problems)
+
+
 def versions(server, load, keeper):
     """Compares every snapshot and clone with what it must hold."""
     with server.connect() as nfs:
@@ -85,6 +151,7 @@ def main():
     print(f"# seed {arguments.seed}", flush=True)
     with Rig() as rig:
         kills(rig, arguments.seed, arguments.kills, results)
+        large_clones(rig, arguments.seed, arguments.kills, results)
     results.end()
 
 
