@@ -10,8 +10,7 @@ case $VERS in
 esac
 a=/h/mnt/a b=/h/mnt/b sub=/h/mnt/sub
 TREE=/mnt/host/tree REPO=/mnt/host/repo
-mkdir -p $a $b $sub /h/mnt/host
-mount -t hostfs -o "$HOST" none /h/mnt/host || exit 1
+mkdir -p $a $b $sub
 passed=0
 fail() { : >/h/tmp/stop; echo "not ok kernel client, NFS $VERS, $MODE: $1"; exit 1; }
 ok() { echo "ok kernel client, NFS $VERS, $MODE: $1 ($(cut -d. -f1 /proc/uptime) s)"; passed=$((passed + 1)); }

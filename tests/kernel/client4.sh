@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs in the guest: what NFSv4 has and NFSv3 has not, over each minor version: locks between two mounts, opens that
-# outlive a name, and ranges of files.
+# outlive a name, ranges of files, and clones of them.  HOST as in client.sh.
 set -u
 server=10.0.2.2 a=/h/mnt/a b=/h/mnt/b
 mkdir -p $a $b
@@ -45,6 +45,61 @@ for VERS in 4.0 4.1 4.2; do
         as 'cp --sparse=auto --reflink=never /mnt/a/r /mnt/b/r2 && cmp /mnt/a/r /mnt/a/r2' || fail "cp of a file with a hole"
         as 'cp --reflink=auto /mnt/a/r /mnt/a/r3 && cmp /mnt/a/r /mnt/b/r3 && rm /mnt/a/r*' || fail "cp by COPY"
         ok "holes, fallocate, copies"
+
+        # ---- reflinks: 5 GB by their sizes, which would be another segment ----
+        segments() { ls /h/mnt/host/pool-4/data | wc -l; }
+        as 'head -c 9000001 /dev/urandom >/mnt/a/c && cp /mnt/a/c /tmp/c'
+        before=$(segments)
+        as 'cat >/tmp/big.py' <<'P' || fail "no script"
+import fcntl, os, struct
+source, target = os.open("/mnt/a/c", os.O_RDONLY), os.open("/mnt/a/big", os.O_RDWR | os.O_CREAT)
+for i in range(300):
+    fcntl.ioctl(target, 0x4020940d, struct.pack("qQQQ", source, 0, 8 << 20, i << 23)) # FICLONERANGE
+P
+        as '/usr/bin/python3 /tmp/big.py && cp --reflink=always /mnt/a/big /mnt/a/big2' || fail "a large file"
+        as 'for i in 1 2 3 4; do cp --reflink=always /mnt/a/c /mnt/a/c$i || exit 1; done' || fail "cp --reflink=always"
+        [ "$(segments)" = "$before" ] || fail "clones take space: $before segments, then $(segments)"
+        as 'cmp -n 8388608 /tmp/c /mnt/b/big2 && cmp -n 8388608 /tmp/c /mnt/b/big2 0 2508193792 && cmp /tmp/c /mnt/b/c4' ||
+            fail "a clone is not its source"
+        as 'cp /tmp/c /tmp/d && for f in /mnt/a/c1 /tmp/d; do
+                printf changed | dd of=$f bs=1 seek=1000003 conv=notrunc 2>/dev/null; truncate -s 3000000 $f; done
+            cmp /tmp/d /mnt/b/c1 && cmp /tmp/c /mnt/b/c' || fail "what changes in a clone"
+        as 'rm /mnt/a/c && cmp /tmp/c /mnt/b/c2' || fail "the source is removed"
+        as 'cat >/tmp/ranges.py' <<'P' || fail "no script"
+import fcntl, os, struct
+def clone(source, a, length, target, b):
+    fcntl.ioctl(target, 0x4020940d, struct.pack("qQQQ", source, a, length, b)) # FICLONERANGE
+source, target = os.open("/mnt/a/c2", os.O_RDONLY), os.open("/mnt/a/e", os.O_RDWR | os.O_CREAT)
+data = bytearray(open("/tmp/c", "rb").read())
+want = bytearray(data[:6 << 20])
+clone(source, 0, 6 << 20, target, 0)
+clone(source, 5 << 20, 3 << 20, target, 4096)
+want[4096:4096 + (3 << 20)] = data[5 << 20:8 << 20]
+clone(target, 0, 1 << 20, target, 4 << 20)
+want[4 << 20:5 << 20] = want[:1 << 20]
+at = 0
+while at < 3000001: # COPY, with offsets that do not agree
+    at += os.copy_file_range(source, target, 3000001 - at, 12345 + at, 777 + at)
+want[777:777 + at] = data[12345:12345 + at]
+for a, b, length in ((1, 0, 4096), (0, 1, 4096), (0, 0, 4097)):
+    try:
+        clone(source, a, length, target, b)
+        raise SystemExit("an unaligned clone was done")
+    except OSError:
+        pass
+os.close(target)
+if open("/mnt/b/e", "rb").read() != want:
+    raise SystemExit("ranges")
+P
+        as '/usr/bin/python3 /tmp/ranges.py' || fail "ranges"
+        ask snapshot create root@then
+        as 'echo gone >/mnt/a/c3' || fail "over a file"
+        as 'cp /mnt/a/.snapshot/then/c3 /mnt/a/c4 && cmp /tmp/c /mnt/b/c4' || fail "cp out of a snapshot"
+        [ "$(segments)" = "$before" ] || fail "a copy out of a snapshot takes space"
+        as 'rm /mnt/a/c* /mnt/a/e /mnt/a/big*'
+        ask snapshot delete root@then
+        ask pool check --data
+        ok "reflinks, ranges, out of a snapshot"
     fi
     umount $a; umount $b
 done

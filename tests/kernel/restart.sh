@@ -7,23 +7,11 @@ case $VERS in
 3) opts=vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock ;;
 *) opts=vers=$VERS,proto=tcp,port=2049 ;;
 esac
-mkdir -p $a $b /h/mnt/host
-mount -t hostfs -o "$HOST" none /h/mnt/host || exit 1
-passed=0 asked=0
+mkdir -p $a $b
+passed=0
 fail() { echo "not ok kernel client, restarts, NFS $VERS: $1"; dmesg | tail -3; exit 1; }
 ok() { echo "ok kernel client, restarts, NFS $VERS: $1 ($(cut -d. -f1 /proc/uptime) s)"; passed=$((passed + 1)); }
 as() { chroot /h /bin/sh -c "$1"; }
-ask() { # of the host: kill SIGNAL, which returns when the server is there again; or words for `sluice`
-    asked=$((asked + 1))
-    echo "$@" >/h/mnt/host/asking && mv /h/mnt/host/asking /h/mnt/host/ask.$VERS.$asked
-    n=0
-    while [ ! -e /h/mnt/host/done.$VERS.$asked ]; do
-        n=$((n + 1))
-        [ $n -lt 600 ] || fail "$*: no answer"
-        sleep .05
-    done
-    [ "$(cat /h/mnt/host/done.$VERS.$asked)" = 0 ] || { cat /h/mnt/host/said; fail "$*"; }
-}
 
 # ---- fio ----
 mount.nfs $server:/restart $a -o $opts,nconnect=8 || fail "mount with nconnect=8"

@@ -3,8 +3,7 @@
 # the host where they wait for each other.
 set -u
 server=10.0.$((GUEST + 1)).2 a=/h/mnt/a
-mkdir -p $a /h/mnt/host
-mount -t hostfs -o "$HOST" none /h/mnt/host || exit 1
+mkdir -p $a
 passed=0 met=0
 fail() { echo "not ok two kernel clients, NFS $VERS, $GUEST: $1"; : >/h/mnt/host/failed; exit 1; }
 ok() { [ "$GUEST" = 2 ] || { echo "ok two kernel clients, NFS $VERS: $1 ($(cut -d. -f1 /proc/uptime) s)"; passed=$((passed + 1)); }; }
