@@ -49,7 +49,8 @@ static void take_run(struct share_part *p, unsigned block, unsigned count, place
 }
 
 /* Block 0 of a file whose bytes are in the record `map`, as block `to` of the target. */
-static int take_inside(struct sharing *s, unsigned whose, const struct chunk_map *map, struct share_part *p, unsigned to)
+static int take_inside(struct sharing *s, unsigned whose, const struct chunk_map *map, struct share_part *p,
+                       unsigned to)
 {
     struct share_inside *inside = &s->inside[whose];
     uint64_t change = map->change;
