@@ -18,6 +18,8 @@ void nfs_limit_state(unsigned lease_seconds, unsigned grace_seconds);
 /* Registers the programs.  Main thread, after volume_start(), before rpc_start(). */
 int nfs_start(struct store *store);
 void nfs_stop(void);
+/* Every few seconds.  Main thread. */
+void nfs_tick(void);
 
 /* How many calls of each procedure were answered and with what; for `sluice status`.  Calls each() for every
  * procedure of every program that was called at least once.  Any thread. */

@@ -321,6 +321,16 @@ struct store_ops {
                   struct store_wcc *wcc);
     void (*write_verifier)(struct store *s, uint8_t verifier[8]); /* constant for the pool's life; never waits */
 
+    /* ---- files that are open: each is there as long as somebody holds it, named or not ---- */
+    /* -ESTALE also for one without a name that nobody held, unless such are kept (keep_unlinked).  SL_EDELAY: it is
+     * just being removed.  Each hold has its release. */
+    int (*hold)(struct store *s, const struct store_object *o);
+    void (*release)(struct store *s, const struct store_object *o); /* any thread; never waits */
+    /* While set, what has no name does not end: who had it open before a restart may come back.  Any thread. */
+    void (*keep_unlinked)(struct store *s, bool keep);
+    /* Some of the files that are held and have no name, from *at on (0 at first); none: that was all.  Any thread. */
+    unsigned (*unlinked)(struct store *s, struct store_object *out, unsigned most, uint32_t *at);
+
     /* ---- trees: for the volume layer ---- */
     /* A new tree with an empty root directory.  *id is pool-wide and never reused. */
     int (*tree_create)(struct store *s, const char *props, size_t props_length, const struct store_limits *limits,
@@ -395,6 +405,7 @@ struct store_options {
     uint64_t map_size;        /* LMDB's address space; 0: 1 TiB or what RLIMIT_AS allows */
     uint64_t segment_bytes;   /* 0: 4 GiB; smaller for tests */
     uint64_t reserve_bytes;   /* appends stop when the file system has less free; 0: default */
+    bool keep_unlinked;       /* as if keep_unlinked() had been called */
 };
 
 /* Opens or creates the pool (store/local).  Main thread, workers running.  *why gets a sentence for people on

@@ -75,6 +75,7 @@ static void trim_heap(void)
 static void tick(uv_timer_t *timer)
 {
     rpc_tick();
+    nfs_tick();
     housekeeping_tick();
     trim_heap();
 }
@@ -92,6 +93,7 @@ static int start_store(const struct options *o, struct store **store)
         .pool = o->pool, .cache_bytes = o->cache, .inode_entries = o->inode_entries,
         .map_entries = o->map_entries, .name_entries = o->name_entries, .map_size = o->map_size,
         .segment_bytes = o->segment_size, .reserve_bytes = o->reserve,
+        .keep_unlinked = options_nfs_version(o, "4"), /* until its clients have come back */
     };
     int error = store_local_open(&options, store, why);
     if (error && strstr(why, o->pool))

@@ -71,6 +71,11 @@ int nfs_start(struct store *store)
     return error;
 }
 
+void nfs_tick(void)
+{
+    state_tick();
+}
+
 void nfs_stop(void)
 {
     state_stop();

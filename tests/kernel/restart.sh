@@ -35,14 +35,15 @@ ok "fio with crc32c verify and nconnect=8 over $kills restarts"
 mount.nfs $server:/restart $a -o $opts,nosharecache || fail mount
 mount.nfs $server:/restart $b -o $opts,nosharecache,noac || fail "second mount"
 for signal in TERM KILL; do
-    as 'cd /mnt/a && : >l && echo first >open && echo gone >gone'
-    as "exec 3>>/mnt/a/l 4<>/mnt/a/open 5</mnt/a/gone; flock 3; rm /mnt/a/gone; : >/tmp/have
+    as 'cd /mnt/a && : >l && echo first >open && echo gone >gone && echo other >other'
+    as "exec 3>>/mnt/a/l 4<>/mnt/a/open 5</mnt/a/gone 6</mnt/a/other; flock 3; rm /mnt/a/gone /mnt/b/other; : >/tmp/have
         while [ ! -e /tmp/again ]; do sleep .1; done
-        echo locked >&3 && read -r x <&4 && [ \$x = first ] && echo second >&4 && read -r y <&5 && [ \$y = gone ] && sync &&
+        echo locked >&3 && read -r x <&4 && [ \$x = first ] && echo second >&4 && read -r y <&5 && [ \$y = gone ] && read -r z <&6 && [ \$z = other ] && sync &&
         : >/tmp/well; while [ ! -e /tmp/enough ]; do sleep .1; done" &
     holder=$!
     while [ ! -e /h/tmp/have ]; do sleep .1; done
     as 'flock -n /mnt/b/l true' && fail "a lock that is held was given before the restart"
+    [ $VERS = 4.0 ] || [ -z "$(find $a -name '.nfs*')" ] || fail "the client keeps what was removed under a name of its own"
     ask kill $signal
     # new opens wait for the end of grace, the holder's reclaim does not
     : >/h/tmp/again
@@ -60,7 +61,7 @@ for signal in TERM KILL; do
     [ "$(tail -n 1 $b/open)" = second ] || fail "an open file after a restart ($signal)"
     as 'rm /mnt/a/l /mnt/a/open; rm -f /tmp/have /tmp/again /tmp/well /tmp/enough'
 done
-ok "a lock, an open file and a removed one over TERM and kill -9"
+ok "a lock, an open file and removed ones over TERM and kill -9"
 
 # ---- a restore ----
 as 'cd /mnt/a && echo old >kept && echo old >changed'

@@ -75,6 +75,8 @@ void file_check(struct state_file *file)
     if (!link_is_empty(&file->opens) || !link_is_empty(&file->locks))
         return;
     state_table_remove(&state_all.files, &file->by_object);
+    if (file->held)
+        state_all.store->ops->release(state_all.store, &file->object);
     call_rcu(&file->rcu, free_file);
 }
 
@@ -386,6 +388,8 @@ static enum nfs4_status open_file(struct state_owner *owner, struct state_file *
     state->shares |= share_bit(access, open->deny);
     open->stateid = state_bump(state);
     open->result_flags = OPEN4_RESULT_LOCKTYPE_POSIX;
+    if (owner->client->minor)
+        open->result_flags |= OPEN4_RESULT_PRESERVE_UNLINKED;
     if (open->claim == CLAIM_PREVIOUS)
         owner->confirmed = true; /* a reclaim must not need it: RFC 7530, 9.1.11 */
     state->unconfirmed = !owner->client->minor && !owner->confirmed;
@@ -425,6 +429,8 @@ static enum nfs4_status do_open(struct state_caller *caller, struct state_open *
     link_add(&file->locks, &hold);
     status = open_file(owner, file, open);
     link_remove(&hold);
+    if (status == NFS4_OK && !file->held)
+        file->held = open->hold_taken = true;
     file_check(file);
     if (caller->minor && link_is_empty(&owner->states))
         owner_free(owner);

@@ -143,6 +143,7 @@ struct state_file {
     struct rcu_head rcu;
     uint32_t shares[4];      /* how many opens access it for READ, for WRITE, deny READ, deny WRITE */
     _Atomic uint32_t deny;   /* of all opens; read without the mutex */
+    bool held;               /* in the store: it is there as long as this is */
 };
 
 enum state_kind { STATE_OPEN = 1, STATE_LOCK };
@@ -256,6 +257,12 @@ enum nfs4_status state_find(struct state_caller *caller, const struct nfs4_state
                             struct state **out);
 struct nfs4_stateid state_stateid(struct state *state);
 struct nfs4_stateid state_bump(struct state *state);
+
+
+/* ---- unlinked.c ---- */
+
+/* A file without a name is nobody's who has been silent for longer than his lease.  Main thread, without the mutex. */
+void files_let_go(void);
 
 /* ---- locks.c: with the mutex held ---- */
 

@@ -122,6 +122,8 @@ int recovery_start(void)
     int error = state_table_init(&table, KNOWN_BUCKETS);
     if (!error && store->ops->named_each)
         error = store->ops->named_each(store, load, NULL);
+    if (!error && !state_all.reclaimers)
+        store->ops->keep_unlinked(store, false);
     if (error || !state_all.reclaimers)
         return error;
     atomic_store(&state_all.grace_end, state_seconds() + state_all.options.grace_seconds);
@@ -187,6 +189,7 @@ static void end_grace(const char *why)
     if (!atomic_exchange(&state_all.grace_end, 0))
         return;
     log_notice("nfs4", "the time to reclaim is over: %s", why);
+    state_all.store->ops->keep_unlinked(state_all.store, false);
     worker_spawn(worker_at(0), forget_absent, NULL); /* without memory: as after a failure */
 }
 

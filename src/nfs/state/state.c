@@ -82,10 +82,19 @@ int state_start(struct store *store, const struct state_options *options)
     return error;
 }
 
+void state_tick(void)
+{
+    if (!state_all.running || recovery_in_grace())
+        return;
+    files_let_go();
+}
+
 void state_stop(void)
 {
     if (!state_all.running)
         return;
+    /* What ends here is reclaimed after the next start. */
+    state_all.store->ops->keep_unlinked(state_all.store, true);
     state_lock_all();
     while (!link_is_empty(&state_all.client_list))
         client_destroy(link_of(state_all.client_list.next, struct state_client, all));

@@ -40,6 +40,8 @@ struct state_options {
 /* Loads the clients' records; grace begins if there are any.  Main thread, after volume_start(). */
 int state_start(struct store *store, const struct state_options *options);
 void state_stop(void);
+/* Every few seconds: ends grace, and what silent clients have of files that are gone.  Main thread. */
+void state_tick(void);
 uint32_t state_lease_seconds(void);
 
 /* ---- clients of minor version 1 and later ---- */
@@ -161,6 +163,7 @@ struct state_open {
     struct store_object object;
     struct store_cred cred;
     bool made;                      /* the file is new */
+    bool hold_taken;                /* reply: the caller's hold of the object has become the state's */
     /* reply: */
     struct nfs4_stateid stateid;
     uint32_t result_flags;          /* OPEN4_RESULT_* */
@@ -172,8 +175,8 @@ struct state_open {
 /* May this client open by this claim now?  GRACE, NO_GRACE, RECLAIM_BAD, STALE_CLIENTID, EXPIRED.  Before the file is
  * looked for or made. */
 enum nfs4_status state_may_open(struct state_caller *caller, const struct state_open *open);
-/* The open itself: SHARE_DENIED, DELAY (a delegation is being recalled), RESOURCE.  An open of the same owner and file
- * is widened, and its seqid goes up.  Coroutine. */
+/* The open itself, of an object that the caller holds (store_ops.hold): SHARE_DENIED, DELAY (a delegation is being
+ * recalled), RESOURCE.  An open of the same owner and file is widened, and its seqid goes up.  Coroutine. */
 enum nfs4_status state_open(struct state_caller *caller, struct state_open *open);
 /* In the following `stateid` comes in as the client said and goes out as it is afterwards. */
 enum nfs4_status state_open_confirm(struct state_caller *caller, const struct store_object *object,

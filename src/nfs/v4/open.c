@@ -21,6 +21,7 @@ struct opening {
     struct store_name name;
     bool by_name;           /* the claim has one */
     enum nfs4_status wrong; /* in the arguments, short of BADXDR */
+    bool held;              /* open.object, in the store */
     /* found: */
     struct store_attr file;
     struct store_wcc dir;
@@ -211,6 +212,16 @@ static enum nfs4_status find_by_name(struct nfs4_compound *c, struct opening *o)
     return nfs4_status(c, error);
 }
 
+/* From here on it is there, whatever becomes of its name. */
+static enum nfs4_status hold(struct nfs4_compound *c, struct opening *o)
+{
+    int error = nfs_server.ops->hold(nfs_server.store, &o->open.object);
+    o->held = !error;
+    if (error == -ESTALE && o->by_name)
+        error = SL_EDELAY; /* it has just been removed: the name may be another's when the client asks again */
+    return nfs4_status(c, error);
+}
+
 static enum nfs4_status find_file(struct nfs4_compound *c, struct opening *o)
 {
     enum nfs4_status status;
@@ -220,12 +231,13 @@ static enum nfs4_status find_file(struct nfs4_compound *c, struct opening *o)
     if (status != NFS4_OK)
         return status;
     o->open.cred = c->cred;
-    if (o->by_name) {
-        status = find_by_name(c, o);
-    } else {
+    status = o->by_name ? find_by_name(c, o) : NFS4_OK;
+    if (!o->by_name)
         o->open.object = c->fh.object;
+    if (status == NFS4_OK)
+        status = hold(c, o);
+    if (status == NFS4_OK && !o->by_name)
         status = nfs4_status(c, nfs_server.ops->getattr(nfs_server.store, &c->fh.object, &o->file));
-    }
     if (status == NFS4_OK)
         status = regular(c, &o->file);
     return status == NFS4_OK && !o->open.made ? permitted(c, o) : status;
@@ -315,6 +327,8 @@ enum nfs4_status nfs4_open(struct nfs4_compound *c)
         return status;
     o.open.owner = owner;
     status = open_it(c, &o);
+    if (o.held && !o.open.hold_taken)
+        nfs_server.ops->release(nfs_server.store, &o.open.object);
     return nfs4_seqid_end(c, owner, status, status == NFS4_OK ? &o.open.object : NULL);
 }
 

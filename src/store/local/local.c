@@ -8,6 +8,7 @@
 #include "store/local/data.h"
 #include "store/local/diff.h"
 #include "store/local/fixed.h"
+#include "store/local/holds.h"
 #include "store/local/named.h"
 #include "store/local/ops.h"
 #include "store/local/pool.h"
@@ -90,6 +91,7 @@ static void local_close(struct store *s)
     meta_close(l);
     writer_free(l);
     pool_close(l);
+    holds_free(l);
     watch_free(l);
     free(l);
 }
@@ -124,6 +126,10 @@ static const struct store_ops local_ops = {
     .clone_range = local_clone_range,
     .extend = local_extend,
     .write_verifier = local_write_verifier,
+    .hold = local_hold,
+    .release = local_release,
+    .keep_unlinked = local_keep_unlinked,
+    .unlinked = local_unlinked,
     .tree_create = tree_create,
     .tree_update = tree_update,
     .tree_delete = tree_delete,
@@ -168,6 +174,9 @@ static int open_steps(struct local *l, char why[256])
     error = cache_open(l, why);
     if (error)
         return step(error, "making the cache", why);
+    error = holds_open(l);
+    if (error)
+        return step(error, "remembering what is open", why);
     error = fixed_open(l);
     if (error)
         return step(error, "registering the cache", why);

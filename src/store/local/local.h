@@ -25,6 +25,7 @@ struct seg_store;
 struct cache;
 struct reaper;
 struct readahead;
+struct holds;
 struct fixed;
 struct rtable;
 
@@ -43,6 +44,7 @@ struct local {
     struct cache *cache;
     struct reaper *reaper;
     struct readahead *readahead;
+    struct holds *holds;                /* holds.h */
     atomic_uint watchers;               /* watch.h */
     _Atomic uint64_t *_Atomic watched;
     struct fixed *fixed;

@@ -2,21 +2,21 @@
 
 #include "store/local/ops_private.h"
 
-static int still_there(const struct store_object *o, const struct inode *inode)
+static int still_there(struct local *l, const struct store_object *o, const struct inode *inode)
 {
-    return inode->generation == o->generation && inode->nlink > 0 ? 0 : -ESTALE;
+    return holds_is_there(l, o, inode) ? 0 : -ESTALE;
 }
 
 int op_inode(struct meta_txn *t, const struct store_object *o, struct inode *out)
 {
     int rc = meta_inode(t, o->tree, o->ino, out);
-    return rc ? rc : still_there(o, out);
+    return rc ? rc : still_there(t->local, o, out);
 }
 
 int op_get_inode(struct local *l, const struct store_object *o, struct inode *out)
 {
     int rc = meta_get_inode(l, o->tree, o->ino, out);
-    return rc ? rc : still_there(o, out);
+    return rc ? rc : still_there(l, o, out);
 }
 
 void op_object(uint32_t tree, const struct inode *inode, struct store_object *out)

@@ -15,6 +15,8 @@ static int link_check(struct op *op, struct meta_txn *t)
     struct link_op *k = (struct link_op *)op;
     struct entry entry;
     int rc = op_inode(t, k->object, &k->inode);
+    if (!rc && !k->inode.nlink)
+        rc = -ENOENT; /* it is only open, and stays without a name */
     if (rc)
         return rc;
     if (k->attr)

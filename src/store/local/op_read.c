@@ -68,7 +68,8 @@ static int find_child(struct local *l, const struct tree *tree, const struct ino
         return rc;
     const struct store_object found = {.tree = tree->id, .generation = entry.generation, .ino = entry.ino};
     rc = op_get_inode(l, &found, child);
-    return rc == -ESTALE ? -EAGAIN : rc;
+    /* Or it has lost this name, and is only open. */
+    return rc == -ESTALE || (!rc && child->nlink == 0) ? -EAGAIN : rc;
 }
 
 static int lookup_once(struct store *s, const struct store_cred *c, const struct store_object *dir,

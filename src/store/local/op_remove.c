@@ -69,6 +69,8 @@ int victim_check(struct op *op, struct meta_txn *t, struct victim *v)
 int victim_put_first(struct op *op, struct meta_txn *t, struct victim *v)
 {
     char hex[20];
+    if (is_last(v) && v->small && v->inode.type == STORE_REG)
+        v->small = holds_doom(op->local, op->tree.id, v->inode.ino, &v->doom);
     v->orphaned = is_last(v) && !v->small;
     if (!v->orphaned)
         return 0;
@@ -125,6 +127,14 @@ int victim_put(struct op *op, struct meta_txn *t, struct victim *v, uint64_t dir
             return rc;
     }
     return meta_put_inode(t, op->tree.id, inode);
+}
+
+int victim_over(struct op *op, struct victim *v, int error)
+{
+    holds_undoom(op->local, &v->doom);
+    if (!error && v->orphaned)
+        reaper_orphan(op->local, op->tree.id, v->inode.ino);
+    return error;
 }
 
 /* ---- REMOVE and RMDIR ---- */
@@ -194,9 +204,7 @@ static int remove_run(struct remove_op *r, struct store *s, const struct store_c
     r->op.put = remove_put;
     int rc = op_begin(&r->op, s, c, r->dir_object->tree);
     if (!rc)
-        rc = op_run(&r->op);
-    if (!rc && r->victim.orphaned)
-        reaper_orphan(r->op.local, r->op.tree.id, r->victim.inode.ino);
+        rc = victim_over(&r->op, &r->victim, op_run(&r->op));
     return rc;
 }
 

@@ -1,7 +1,6 @@
 #include <string.h>
 
 #include "store/local/ops_private.h"
-#include "store/local/reaper.h"
 
 enum { DEPTH_MAX = 4096 }; /* the walk up from the new parent is the writer's time */
 
@@ -190,8 +189,5 @@ int local_rename(struct store *s, const struct store_cred *c, const struct store
         return rc;
     if (from_dir->tree != to_dir->tree)
         return -EXDEV;
-    rc = op_run(&r.op);
-    if (!rc && r.replaces && r.target.orphaned)
-        reaper_orphan(r.op.local, r.op.tree.id, r.target.inode.ino);
-    return rc;
+    return victim_over(&r.op, &r.target, op_run(&r.op));
 }

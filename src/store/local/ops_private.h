@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "store/local/holds.h"
 #include "store/local/ops.h"
 #include "store/local/writer.h"
 
@@ -91,6 +92,7 @@ struct victim {
     bool small;    /* few enough records to go at once */
     bool orphaned; /* set by the puts: the reaper has work */
     uint64_t orphan_position;
+    struct doom doom; /* small, and nobody has it open */
 };
 
 /* The entry and its inode.  -ENOENT. */
@@ -102,6 +104,8 @@ int victim_may_leave(struct op *op, const struct inode *dir, const struct victim
 int victim_check(struct op *op, struct meta_txn *t, struct victim *v);
 /* The put that may refuse: before all others. */
 int victim_put_first(struct op *op, struct meta_txn *t, struct victim *v);
+/* After the mutation, whatever became of it: -> error, as it came. */
+int victim_over(struct op *op, struct victim *v, int error);
 /* The link at (dir, position) is gone (the entry is the caller's). */
 int victim_put(struct op *op, struct meta_txn *t, struct victim *v, uint64_t dir, uint64_t change);
 

@@ -5,6 +5,7 @@
 #include "store/local/chunk_map.h"
 #include "store/local/data_private.h"
 #include "store/local/fetch.h"
+#include "store/local/holds.h"
 #include "store/local/ops.h"
 #include "store/local/readahead.h"
 #include "store/local/watch.h"
@@ -351,11 +352,8 @@ void data_expect(struct store *s, const struct store_range *ranges, unsigned cou
     cache_expect(l->cache, places, count);
 }
 
-static int check_object(const struct store_cred *c, const struct store_object *o,
-                        const struct inode *inode)
+static int check_object(const struct store_cred *c, const struct inode *inode)
 {
-    if (inode->generation != o->generation || !inode->nlink)
-        return -ESTALE;
     if (inode->type == STORE_DIR)
         return -EISDIR;
     if (inode->type != STORE_REG)
@@ -378,9 +376,10 @@ int data_read(struct store *s, const struct store_cred *c, const struct store_ob
         error = meta_tree(l, o->tree, &tree);
     if (error)
         return error;
-    if (inode.generation == o->generation && inode.nlink)
-        attr_from_inode(&tree, &inode, attr);
-    error = check_object(c, o, &inode);
+    if (!holds_is_there(l, o, &inode))
+        return -ESTALE;
+    attr_from_inode(&tree, &inode, attr);
+    error = check_object(c, &inode);
     if (error)
         return error;
     uint64_t left = offset < inode.size ? inode.size - offset : 0;

@@ -5,6 +5,7 @@
 #include "store/local/cache.h"
 #include "store/local/chunk_map.h"
 #include "store/local/fetch.h"
+#include "store/local/holds.h"
 #include "store/local/readahead_files.h"
 #include "store/local/streams.h"
 
@@ -92,7 +93,7 @@ static void load(const struct job *job)
     struct fetch_list list = {.class = fetch_class(job->local, job->object.tree), .ahead = true};
     struct inode inode;
     int error = meta_get_inode(job->local, job->object.tree, job->object.ino, &inode);
-    if (error || inode.generation != job->object.generation || !inode.nlink)
+    if (error || !holds_is_there(job->local, &job->object, &inode))
         return;
     unsigned count = 0;
     for (uint64_t at = job->from; !error && at < job->to && count < JOB_CHUNKS; count++) {

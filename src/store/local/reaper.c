@@ -3,6 +3,7 @@
 #include <string.h>
 #include <urcu.h>
 
+#include "store/local/holds.h"
 #include "store/local/meta_private.h"
 #include "store/local/reaper_private.h"
 #include "store/local/seg.h"
@@ -31,6 +32,7 @@ struct reaper {
     struct local *local;
     atomic_uint pending; /* enum kind: what may have work */
     atomic_uint told_orphans, told_cuts;
+    struct orphan_cursor orphan;
     struct cut_cursor cut;
     struct freed_cursor freed;
     uint64_t freed_since, kept_since; /* the last pass over the free list, and the last one from its beginning */
@@ -89,6 +91,20 @@ void reaper_orphan(struct local *l, uint32_t tree, uint64_t ino)
     if (r) {
         atomic_fetch_add(&r->told_orphans, 1);
         trees_add(r, tree);
+        tell(r, ORPHANS);
+    }
+    rcu_read_unlock();
+}
+
+void reaper_orphans(struct local *l)
+{
+    rcu_read_lock();
+    struct reaper *r = rcu_dereference(l->reaper);
+    if (r) {
+        pthread_mutex_lock(&r->lock);
+        r->all_trees = true;
+        r->all_from = 0;
+        pthread_mutex_unlock(&r->lock);
         tell(r, ORPHANS);
     }
     rcu_read_unlock();
@@ -227,7 +243,7 @@ int reaper_wait_cuts(struct local *l, uint32_t tree, uint64_t ino)
         return SL_EWAIT;
     for (;;) {
         int rc = meta_get_inode(l, tree, ino, &inode);
-        if (rc == -ESTALE || (!rc && (inode.cut_count == 0 || inode.nlink == 0)))
+        if (rc == -ESTALE || (!rc && (inode.cut_count == 0 || (!inode.nlink && !holds_keeps(l, tree, ino)))))
             return 0;
         if (!rc)
             rc = wait_for(l, CUTS);
@@ -280,13 +296,17 @@ static uint32_t trees_take(struct reaper *r)
 static int do_orphans(struct reaper *r, bool *more)
 {
     unsigned told = atomic_load(&r->told_orphans);
-    uint32_t tree = trees_take(r);
+    if (!r->orphan.tree)
+        r->orphan = (struct orphan_cursor){.tree = trees_take(r)};
+    uint32_t tree = r->orphan.tree;
     bool more_here = false;
-    int rc = tree ? reap_orphans(r->local, tree, &more_here) : 0;
-    if (rc || more_here)
+    int rc = tree ? reap_orphans(r->local, &r->orphan, &more_here) : 0;
+    if (rc)
         trees_add(r, tree);
     else if (!tree)
         atomic_fetch_sub(&r->told_orphans, told);
+    if (rc || !more_here)
+        r->orphan.tree = 0;
     *more = tree != 0;
     return rc;
 }

@@ -11,6 +11,7 @@ void reaper_stop(struct local *l);
 
 /* There is (new) work of a kind; any thread, cheap. */
 void reaper_orphan(struct local *l, uint32_t tree, uint64_t ino); /* an inode went to the orphan directory */
+void reaper_orphans(struct local *l);                             /* ... or inodes of any trees may be reaped now */
 void reaper_cut(struct local *l, uint32_t tree, uint64_t ino);    /* an inode got a cut mark */
 void reaper_versions(struct local *l);                            /* a version has lost its name */
 void reaper_freed(struct local *l);                               /* the free list has grown */

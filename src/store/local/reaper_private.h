@@ -27,7 +27,13 @@ struct freed_cursor {
     bool kept; /* something was left there: runs in segments that are being written */
 };
 
-int reap_orphans(struct local *l, uint32_t tree, bool *more);
+/* How far a tree's orphans have been gone through; zeroes: not at all. */
+struct orphan_cursor {
+    uint32_t tree;
+    uint64_t after;
+};
+/* *more: of this tree. */
+int reap_orphans(struct local *l, struct orphan_cursor *at, bool *more);
 /* *finished: a cut has been worked off. */
 int reap_cuts(struct local *l, struct cut_cursor *at, bool *finished, bool *more);
 int reap_versions(struct local *l, bool *more);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/local/holds.h"
 #include "store/local/meta_private.h"
 #include "store/local/op_share.h"
 #include "store/local/reaper_private.h"
@@ -43,30 +44,43 @@ static int remove_chunks(struct meta_txn *t, uint32_t tree, struct inode *inode,
 
 /* ---- orphans ---- */
 
+enum { DOOMS_MOST = 64, LOOKS_MOST = 256 };
+
 struct orphan_step {
     struct mutation mutation;
     uint32_t tree;
     uint64_t orphans; /* the directory */
+    uint64_t from, after; /* where it begins, and where the next one goes on */
     bool more;
+    struct doom dooms[DOOMS_MOST];
+    unsigned doom_count;
 };
 
-static int remove_orphan(struct meta_txn *t, const struct orphan_step *s, const struct entry *e,
-                         uint64_t deadline)
+/* What is left of it is no file any more, also after a restart: no handle has this generation. */
+static int half_gone(struct meta_txn *t, const struct orphan_step *s, struct entry *e, struct inode *inode)
+{
+    inode->generation = e->generation = 0;
+    int rc = meta_put_inode(t, s->tree, inode);
+    if (!rc)
+        rc = meta_set_entry(t, s->tree, s->orphans, e);
+    return rc ? rc : 1;
+}
+
+static int remove_orphan(struct meta_txn *t, struct orphan_step *s, struct entry *e, uint64_t deadline)
 {
     struct inode inode;
     uint64_t from = 0;
     int rc = meta_inode(t, s->tree, e->ino, &inode);
     if (rc == -ESTALE)
         return meta_del_entry(t, s->tree, s->orphans, e->position);
-    if (rc)
-        return rc;
-    rc = remove_chunks(t, s->tree, &inode, UINT64_MAX, &from, deadline);
-    if (rc == 1) {
-        rc = meta_put_inode(t, s->tree, &inode);
-        return rc ? rc : 1;
-    }
+    if (!rc && inode.generation && !holds_doom(t->local, s->tree, e->ino, &s->dooms[s->doom_count]))
+        return 0;
+    s->doom_count += s->dooms[s->doom_count].set;
     if (!rc)
-        rc = meta_del_inode(t, s->tree, e->ino);
+        rc = remove_chunks(t, s->tree, &inode, UINT64_MAX, &from, deadline);
+    if (rc)
+        return rc < 0 ? rc : half_gone(t, s, e, &inode);
+    rc = meta_del_inode(t, s->tree, e->ino);
     return rc ? rc : meta_del_entry(t, s->tree, s->orphans, e->position);
 }
 
@@ -75,47 +89,65 @@ static int orphan_apply(struct mutation *m, struct meta_txn *t)
     struct orphan_step *s = (struct orphan_step *)m;
     uint64_t deadline = step_deadline();
     struct entry e;
-    int rc;
+    int rc = 0;
     s->more = true;
-    do {
-        rc = meta_entry_next(t, s->tree, s->orphans, 0, &e);
+    s->after = s->from;
+    for (unsigned i = 0; i < LOOKS_MOST && s->doom_count < DOOMS_MOST && !step_is_over(deadline); i++) {
+        rc = meta_entry_next(t, s->tree, s->orphans, s->after, &e);
         if (rc == -ENOENT) {
             s->more = false;
             return 0;
         }
         if (!rc)
             rc = remove_orphan(t, s, &e, deadline);
-    } while (rc == 0 && !step_is_over(deadline));
+        if (rc)
+            break;
+        s->after = e.position;
+    }
     return rc < 0 ? rc : 0;
 }
 
-static int has_orphans(struct local *l, const struct tree *tree)
+/* Passes those that are held, in a transaction that nobody waits for.  -ENOENT: there is nothing else; 1: once more. */
+static int first_orphan(struct local *l, const struct tree *tree, uint64_t *after)
 {
     struct meta_txn *t;
     struct entry e;
     int rc = meta_read_begin(l, &t);
     if (rc)
         return rc;
-    rc = meta_entry_next(t, tree->id, tree->orphans, 0, &e);
+    for (unsigned i = 0; i < LOOKS_MOST; i++) {
+        rc = meta_entry_next(t, tree->id, tree->orphans, *after, &e);
+        if (rc || !holds_pass(l, tree->id, e.ino))
+            break;
+        *after = e.position;
+        rc = 1;
+    }
     meta_read_end(t);
     return rc;
 }
 
-int reap_orphans(struct local *l, uint32_t id, bool *more)
+int reap_orphans(struct local *l, struct orphan_cursor *at, bool *more)
 {
     struct tree tree;
     *more = false;
-    int rc = meta_tree(l, id, &tree);
+    int rc = meta_tree(l, at->tree, &tree);
     if (!rc)
-        rc = tree.read_only ? -ENOENT : has_orphans(l, &tree);
+        rc = tree.read_only ? -ENOENT : first_orphan(l, &tree, &at->after);
     if (!rc) {
         struct orphan_step s = {
             .mutation.apply = orphan_apply,
-            .tree = id,
+            .tree = at->tree,
             .orphans = tree.orphans,
+            .from = at->after,
         };
         rc = writer_run(l, &s.mutation);
+        for (unsigned i = 0; i < DOOMS_MOST; i++)
+            holds_undoom(l, &s.dooms[i]);
         *more = s.more;
+        at->after = s.after;
+    } else if (rc == 1) {
+        *more = true;
+        rc = 0;
     }
     /* What a deleted tree held goes with its version. */
     return rc == -ENOENT || rc == -ESTALE ? 0 : rc;
@@ -155,7 +187,7 @@ static int cut_apply(struct mutation *m, struct meta_txn *t)
     s->finished = false;
     int rc = meta_inode(t, at->tree, at->ino, &inode);
     /* The chunks of an inode without links go with it. */
-    if (rc == -ESTALE || (!rc && (inode.nlink == 0 || inode.cut_count == 0)))
+    if (rc == -ESTALE || (!rc && (inode.cut_count == 0 || (!inode.nlink && !holds_keeps(t->local, at->tree, at->ino)))))
         return cut_forget(s, t);
     if (rc)
         return rc;

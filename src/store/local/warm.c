@@ -5,6 +5,7 @@
 
 #include "store/local/chunk_map.h"
 #include "store/local/fetch.h"
+#include "store/local/holds.h"
 #include "store/local/meta.h"
 
 enum {
@@ -241,7 +242,7 @@ static int plan_range(struct warm *w, const struct store_range *range)
     struct chunk_map map;
     breathe(w);
     int error = meta_get_inode(l, o->tree, o->ino, &inode);
-    if (!error && (inode.generation != o->generation || !inode.nlink || inode.type != STORE_REG))
+    if (!error && (!holds_is_there(l, o, &inode) || inode.type != STORE_REG))
         error = -ESTALE;
     uint64_t at = range->offset, end = error || inode.size < at ? at : inode.size;
     if (end - at > range->length)

@@ -77,7 +77,7 @@ struct write {
 
 static int check_inode(struct write *w, const struct tree *tree, const struct inode *inode)
 {
-    if (inode->generation != w->o->generation || !inode->nlink)
+    if (!holds_is_there(w->l, w->o, inode))
         return -ESTALE;
     if (w->wcc) {
         wcc_before(w->wcc, inode);
