@@ -48,7 +48,7 @@ check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with AS
 		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)' \
 		'tests/nfs/test_random_versions.py --operations 1500 --seed $(SEED)'
 
-check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders
+check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders, and the state of NFSv4
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=60
 
 soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about 40 minutes
@@ -61,6 +61,7 @@ soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about 40 mi
 		'tests/crash/killer.py --kills 200' 'tests/crash/powerloss.py --images 2000' \
 		'tests/crash/powerloss.py --try-each' tests/crash/faults.py 'tests/kernel/run 20000 128'
 
+, := ,
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := $(patsubst tests/fuzz/%.c,build-fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 # What stands beneath a target; the rest it brings itself.
@@ -68,13 +69,18 @@ FUZZ_LAYERS_fuzz_rpc := base rpc
 FUZZ_LAYERS_fuzz_nfs3 := base nfs nfs/v4 nfs/state
 FUZZ_LAYERS_fuzz_nfs4 := base nfs nfs/v4 nfs/state
 FUZZ_WITHOUT_fuzz_nfs4 := src/base/blocking.c
+FUZZ_LAYERS_fuzz_state4 := base nfs nfs/v4 nfs/state
+FUZZ_WITHOUT_fuzz_state4 := src/base/blocking.c
+# It has a clock of its own, and runs what others would run in coroutines.
+FUZZ_FLAGS_fuzz_state4 := $(addprefix -Wl$(,)--wrap=,clock_monotonic_ns time worker_spawn worker_self worker_at coro_sleep \
+	urcu_memb_call_rcu urcu_memb_barrier state_table_init)
 fuzz_sources = $(filter-out $(FUZZ_WITHOUT_$(1)),$(wildcard $(foreach d,$(FUZZ_LAYERS_$(1)),src/$(d)/*.c src/$(d)/*.S)))
 
 .SECONDEXPANSION:
 build-fuzz/%: tests/fuzz/%.c $$(call fuzz_sources,$$*) $(wildcard include/sluice/*.h tests/fuzz/*.h)
 	@mkdir -p $(@D)
 	$(Q)echo "  FUZZ $<"; clang -std=gnu17 $(CPPFLAGS) -g -O1 -pthread -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=undefined -o $@ $(filter-out %.h,$^) $(SERVER_LIBS)
+		-fno-sanitize-recover=undefined $(FUZZ_FLAGS_$*) -o $@ $(filter-out %.h,$^) $(SERVER_LIBS)
 
 fuzz: $(FUZZ_TARGETS) ## libFuzzer for FUZZ_SECONDS on each target
 	@tests/run-fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)

@@ -87,28 +87,39 @@ static enum nfs4_status check(struct state_file *file, struct state_lock *lock, 
 /* Does taking out [first, last] cut a range in two? */
 static bool cuts(const struct state *state, uint64_t first, uint64_t last)
 {
-    for (const struct state_link *at = state->ranges.next; at != &state->ranges; at = at->next) {
-        const struct state_range *range = link_of(at, struct state_range, of_state);
-        if (range->first < first && range->last > last)
+    const struct state_link *all = &state->file->locks;
+    for (const struct state_link *at = all->next; at != all; at = at->next) {
+        const struct state_range *range = link_of(at, struct state_range, of_file);
+        if (range->state->owner == state->owner && range->first < first && range->last > last)
             return true;
     }
     return false;
 }
 
-/* Takes [first, last] out of what the owner has in this file.  What is cut in two needs one range more, which the
- * caller has made. */
+/* The rest of a range that is cut in two: of the same stateid. */
+static void make_rest(struct state_range *rest, const struct state_range *range, uint64_t first)
+{
+    rest->first = first;
+    rest->last = range->last;
+    rest->write = range->write;
+    rest->state = range->state;
+    link_remove(&rest->of_state);
+    link_add(&range->state->ranges, &rest->of_state);
+}
+
+/* Takes [first, last] out of what the owner has in this file, by whichever of his opens.  What is cut in two needs one
+ * range more, which the caller has made. */
 static void take_out(struct state *state, uint64_t first, uint64_t last, struct state_range **spare)
 {
-    struct state_link *at = state->ranges.next;
-    while (at != &state->ranges) {
-        struct state_range *range = link_of(at, struct state_range, of_state);
+    struct state_link *all = &state->file->locks, *at = all->next;
+    while (at != all) {
+        struct state_range *range = link_of(at, struct state_range, of_file);
         at = at->next;
-        if (range->first > range->last || range->first > last || range->last < first)
+        if (range->state->owner != state->owner || range->first > range->last || range->first > last ||
+            range->last < first)
             continue;
         if (range->first < first && range->last > last) {
-            (*spare)->first = last + 1;
-            (*spare)->last = range->last;
-            (*spare)->write = range->write;
+            make_rest(*spare, range, last + 1);
             *spare = NULL;
             range->last = first - 1;
         } else if (range->first < first) {

@@ -119,16 +119,13 @@ static enum nfs4_status create_new(struct state_client *client, struct state_cre
     enum nfs4_status status = grant(create);
     if (status != NFS4_OK)
         return status;
-    client_hold(client); /* making room may mean this one, too */
-    struct state_session *session = client->gone ? NULL : session_new(client, create);
-    status = client->gone ? NFS4ERR_STALE_CLIENTID : session ? NFS4_OK : NFS4ERR_DELAY;
-    if (session) {
-        memcpy(create->sessionid, session->id, sizeof create->sessionid);
-        client_confirm(client);
-        client_renew(client);
-    }
-    client_drop(client);
-    return status;
+    client_renew(client); /* first, so that room is not made of this one */
+    struct state_session *session = session_new(client, create);
+    if (!session)
+        return NFS4ERR_DELAY;
+    memcpy(create->sessionid, session->id, sizeof create->sessionid);
+    client_confirm(client);
+    return NFS4_OK;
 }
 
 /* RFC 8881, 18.36.4.  The client's slot of one: what it answers last is answered again. */
