@@ -22,6 +22,7 @@ check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad in
 		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		tests/nfs/test_hot_path.py tests/nfs/test_watch.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
+		'tests/nfs/test_random_model.py --operations 2500 --seed $(SEED) --versions 3,4.0,4.1,4.2' \
 		'tests/nfs/test_random_versions.py --operations 5000 --seed $(SEED)' \
 		tests/nfs/test_snapshots.py 'tests/nfs/test_diff.py --seed $(SEED)' \
 		'tests/nfs/test_prefix.py --snapshots 200 --seed $(SEED)' \
@@ -46,6 +47,7 @@ check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with AS
 		tests/nfs/test_libnfs.py tests/nfs/test_readahead.py tests/nfs/test_snapshots.py tests/nfs/test_watch.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		'tests/nfs/test_random_model.py --operations 3000 --seed $(SEED)' \
+		'tests/nfs/test_random_model.py --operations 1000 --seed $(SEED) --versions 3,4.1,4.2' \
 		'tests/nfs/test_random_versions.py --operations 1500 --seed $(SEED)'
 
 check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders, and the state of NFSv4
@@ -53,6 +55,7 @@ check-fuzz: ## a minute of libFuzzer on the RPC and NFS decoders, and the state 
 
 soak: all $(UNIT_PROGRAMS) $(TREE_TOOL) $(RECFS) ## the full counts: about 40 minutes
 	@tests/run $(TEST_ENV) 'tests/nfs/test_random_model.py --operations 100000 --restarts 20' \
+		'tests/nfs/test_random_model.py --operations 30000 --restarts 20 --versions 3,4.0,4.1,4.2' \
 		'tests/nfs/test_random_versions.py --operations 100000 --compares 40' \
 		'tests/nfs/test_prefix.py --snapshots 1000 --looks 1000' \
 		'tests/nfs/test_big_directory.py --files 1000000 --linear' \

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_random_model.py [--operations N] [--seed S]: random operations against a server and a model in memory.
+"""test_random_model.py [--operations N] [--seed S] [--versions V,V...]: random operations against a server and a model
+in memory, by clients of these versions of NFS (3,3,3): what one has done all others see at once.
 
 Most go one after another over changing connections; some go two or three at once, on the same files, and then some
 order of them must explain all replies.  In between: the whole tree is compared, handles of removed objects are used,
@@ -16,6 +17,8 @@ import time
 import harness
 import rawrpc
 from model import FILE_MAX, Model
+from model_client4 import ALTERNATIVES, Client4
+from state_random import StateRun
 
 KIND = {rawrpc.REG: "reg", rawrpc.DIR: "dir", rawrpc.LNK: "lnk", rawrpc.FIFO: "fifo"}
 NAMES = [b"a", b"b", b"c", b"dd", b"e" * 255, "ü".encode(), b"\xff\x01", b"with blank", b"f1", b"f2", b"f3", b"f4"]
@@ -34,6 +37,9 @@ class Client:
 
     def run(self, op):
         return getattr(self, "op_" + op[0])(*op[1:])
+
+    def can(self, op, at_once):
+        return True
 
     def op_getattr(self, number):
         r = self.nfs.getattr(self.handles[number])
@@ -174,10 +180,13 @@ class Chooser:
 
 
 def same(op, allowed, results, status, got):
-    if status not in allowed:
+    if not allowed & ALTERNATIVES.get(status, {status}):
         return False
     if status != "OK":
         return True
+    if len(got) != len(results):
+        return False
+    got = tuple(r if g is None else g for g, r in zip(got, results))
     if op[0] in ("getattr", "lookup") and results[1] is None:  # a mode left open
         return got[0] == results[0] and got[2:] == results[2:]
     return got == results
@@ -197,10 +206,13 @@ def brief(op):
 
 
 class Run:
-    def __init__(self, seed, operations, restarts):
+    def __init__(self, seed, operations, restarts, versions):
+        self.versions, self.changes = versions, {}
+        self.four = any(version != "3" for version in versions)
         self.rng = random.Random(seed)
         self.operations, self.restarts = operations, restarts
-        self.server = harness.Server("--cache", "64Mi")
+        self.server = harness.Server("--cache", "64Mi", "--nfs-versions", "3, 4")
+        self.state = StateRun(self.rng, self.server)
         self.model, self.handles = Model(), {}
         self.pool = concurrent.futures.ThreadPoolExecutor(3)
         self.done = 0
@@ -208,10 +220,14 @@ class Run:
 
     def mount(self):
         self.clients = []
-        for _ in range(3):
-            nfs = self.server.connect()
-            self.handles[0] = nfs.mnt(b"/vol").fh
-            self.clients.append(Client(nfs, self.handles))
+        for version in self.versions:
+            if version == "3":
+                nfs = self.server.connect()
+                self.handles[0] = nfs.mnt(b"/vol").fh
+                self.clients.append(Client(nfs, self.handles))
+            else:
+                name = b"of the model %d" % len(self.clients)
+                self.clients.append(Client4(self.server.port, self.handles, int(version[2:]), self.changes, name))
 
     def hang_up(self):
         for client in self.clients:
@@ -222,16 +238,44 @@ class Run:
             self.handles[op[3]] = handle
 
     def one(self, op):
+        op = self.fitting(op)
         allowed, results = self.model.apply(op)
-        status, got, handle = self.rng.choice(self.clients).run(op)
+        status, got, handle = self.rng.choice([c for c in self.clients if c.can(op, False)]).run(op)
+        self.written([op], [status])
         self.history.append(([brief(op)], [status]))
         if not same(op, allowed, results, status, got):
             raise AssertionError(f"{brief(op)}: {status} {brief(got)}, must be {allowed} {brief(results)}")
         self.learn(op, status, handle)
 
+    def fitting(self, op):
+        """NFSv4 gives a file that is there no other size than 0 when it is opened to be made (RFC 8881, 18.16.3)."""
+        return (*op[:-1], None) if self.four and op[0] == "create" and op[-1] else op
+
+    def written(self, ops, statuses):
+        """The change attributes of these are greater from now on."""
+        for op, status in zip(ops, statuses):
+            if status == "OK" and op[0] == "write" and op[3]:
+                self.changes[op[1]] = self.changes.get(op[1], (0, False))[0], True
+
+    def on_clients(self, ops):
+        """Each by another client that can do it; those for which there is none are left out."""
+        chosen = []
+        for op in ops:
+            free = [c for c in self.clients if c not in [taken for _, taken in chosen] and c.can(op, True)]
+            if free:
+                chosen.append((op, self.rng.choice(free)))
+        return chosen
+
     def at_once(self, ops):
-        futures = [self.pool.submit(client.run, op) for client, op in zip(self.clients, ops)]
+        chosen = self.on_clients([self.fitting(op) for op in ops])
+        ops = [op for op, _ in chosen]
+        for _, client in chosen:
+            client.alone = False
+        futures = [self.pool.submit(client.run, op) for op, client in chosen]
         replies = [future.result() for future in futures]
+        for _, client in chosen:
+            client.alone = True
+        self.written(ops, [reply[0] for reply in replies])
         for order in itertools.permutations(range(len(ops))):
             model = self.model.clone()
             if all(same(ops[i], *model.apply(ops[i]), replies[i][0], replies[i][1]) for i in order):
@@ -266,7 +310,7 @@ class Run:
         return True
 
     def whole_tree(self):
-        client, model = self.clients[0], self.model
+        client, model = self.rng.choice(self.clients), self.model
         todo = [0]
         while todo:
             number = todo.pop()
@@ -275,7 +319,7 @@ class Run:
                 self.compare(client, op)
             for name, child in node.children.items():
                 self.compare(client, ("lookup", number, name))
-                found = client.nfs.lookup(self.handles[number], name)
+                found = self.clients[0].nfs.lookup(self.handles[number], name)
                 if found.fh != self.handles[child]:
                     raise AssertionError(f"the handle of {name} has changed")
                 kind = model.nodes[child].kind
@@ -307,18 +351,24 @@ class Run:
             if problem:
                 raise AssertionError(problem)
         self.server.start()
+        if self.four:
+            self.state.reclaim()
         self.mount()
 
     def run(self):
         self.server.start()
         self.server.create("vol")
         self.mount()
+        if self.four:
+            self.state.begin()
         self.model.nodes[0].mode = None
         chooser = Chooser(self.rng, self.model, self.handles)
         every = max(1, self.operations // (self.restarts + 1))
         next_restart = every
         while self.done < self.operations:
             chooser.model = self.model
+            if self.four and self.rng.random() < .6:
+                self.state.step()
             if self.rng.random() < .12:
                 ops = [chooser.op() for _ in range(self.rng.choice((2, 3)))]
                 self.at_once(ops)
@@ -339,6 +389,8 @@ class Run:
                 self.whole_tree()
         self.whole_tree()
         self.hang_up()
+        if self.four:
+            self.state.end()
 
 
 def tell(history, numbers):
@@ -353,9 +405,10 @@ def main():
     parser.add_argument("--operations", type=int, default=6000)
     parser.add_argument("--restarts", type=int, default=4)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
+    parser.add_argument("--versions", default="3,3,3", help="of NFS, of the clients; the first is 3")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
-    run, started = Run(args.seed, args.operations, args.restarts), time.monotonic()
+    run, started = Run(args.seed, args.operations, args.restarts, args.versions.split(",")), time.monotonic()
     try:
         run.run()
         problem = run.server.stop()
@@ -371,7 +424,8 @@ def main():
         sys.exit(1)
     finally:
         run.server.close()
-    print(f"ok a random history of {run.done} operations matches the model ({time.monotonic() - started:.0f} s)")
+    of_state = f" and {run.state.done} of opens and locks" if run.four else ""
+    print(f"ok a random history of {run.done} operations{of_state} matches the model ({time.monotonic() - started:.0f} s)")
     print("1 passed, 0 failed")
 
 
