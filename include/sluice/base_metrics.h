@@ -15,6 +15,10 @@
     X(rpc_sent_bytes, "bytes sent") \
     X(rpc_connections, "connections accepted") \
     X(rpc_sendmsg, "sendmsg operations") \
+    X(rpc_back_calls, "calls to clients (NFSv4.1 callbacks)") \
+    X(nfs4_delegations, "delegations given") \
+    X(nfs4_recalls, "delegations recalled") \
+    X(nfs4_revoked, "opens and delegations taken away") \
     X(rpc_slow, "calls that took longer than slow-operation-ms") \
     X(rpc_waited, "calls that had to wait in a coroutine") \
     X(read_ops, "READ calls") \

@@ -14,6 +14,7 @@
 #include "sluice/base_coro.h"
 #include "sluice/base_histogram.h"
 #include "sluice/base_slice.h"
+#include "sluice/base_worker.h"
 #include "sluice/base_xdr.h"
 
 enum { RPC_GROUPS_MAX = 16, RPC_CONN_SCRATCH = 10, RPC_TICK_SECONDS = 5, RPC_CALL_KEEP = 1536 };
@@ -120,6 +121,36 @@ struct rpc_version {
 /* A call that was held is run; `waited_ns` counts as spent at the gate.  `withdrawn`: it is dropped.  The worker of the
  * call, main stack; `turn` is gone then. */
 void rpc_turn_comes(struct rpc_turn *turn, uint64_t waited_ns, bool withdrawn);
+
+/* ---- calls to a client, over a connection that it made (RFC 8881, 2.10.3.1) ---- */
+
+enum { RPC_BACK_ROOM = 512, RPC_BACK_MOST = 16 };
+
+struct rpc_connection { /* names one, also after its end; the same number never comes again */
+    struct worker *worker;
+    uint64_t number;
+};
+struct rpc_connection rpc_connection_of(const struct rpc_call *call);
+
+/* One call to a client; its memory is the caller's until done() has been called, once: main stack, on the connection's
+ * worker.  `error`: 0, with `results` valid meanwhile; -ENOTCONN: the connection is gone, or ends before the reply;
+ * -ETIMEDOUT: it has not come within `seconds` (to about RPC_TICK_SECONDS); -EBUSY: RPC_BACK_MOST of the connection
+ * wait already; -EPROTO: the client refused it; -ENOMEM. */
+struct rpc_back_call {
+    uint32_t program, version, procedure;
+    struct rpc_cred cred; /* AUTH_NONE, or AUTH_SYS with uid and gid */
+    uint32_t seconds;
+    uint32_t length;      /* of the arguments, whole words */
+    uint8_t args[RPC_BACK_ROOM];
+    void (*done)(struct rpc_back_call *call, int error, struct xdr_in *results);
+    /* the rpc layer's: */
+    struct task task;
+    struct rpc_back_call *next;
+    uint64_t connection, until_ns;
+    uint32_t xid;
+};
+/* Any thread. */
+void rpc_call_back(struct rpc_connection where, struct rpc_back_call *call);
 
 struct rpc_program {
     uint32_t program;

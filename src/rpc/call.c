@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "rpc/back.h"
 #include "rpc/conn.h"
 #include "rpc/held.h"
 #include "rpc/repeat.h"
@@ -267,7 +268,7 @@ static int decode(struct call *call, struct record *record)
         call_put(call);
         return -EPROTO;
     case MESSAGE_NOT_CALL:
-        metric_add(METRIC_rpc_bad, 1);
+        back_reply(call->conn, record->data, record->length);
         call_put(call);
         return 0;
     case MESSAGE_TRUNCATED:

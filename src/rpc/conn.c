@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rpc/back.h"
 #include "rpc/listen.h"
 #include "sluice/base_log.h"
 #include "sluice/base_metrics.h"
@@ -330,6 +331,7 @@ void conn_close(struct rpc_conn *conn)
     send_drop(conn);
     held_drop(conn);
     held_withdraw(conn);
+    back_drop(conn);
     conn_touch(conn);
 }
 
@@ -346,6 +348,7 @@ static uint64_t bytes_moved(const struct rpc_conn *conn)
 void conn_tick(struct rpc_conn *conn)
 {
     static _Atomic long last;
+    back_tick(conn);
     bool in_the_middle = conn->sending || (conn->receiving && conn->requests == 0 &&
                                            record_begun(&conn->reader));
     uint64_t moved = in_the_middle ? bytes_moved(conn) : 0;

@@ -44,6 +44,8 @@ struct rpc_conn {
     struct ring_op receive_op, send_op;
     struct call_queue leaving; /* in the present sendmsg; the first may have been sent in part */
     struct call_queue small, bulk;
+    struct rpc_back_call *back; /* calls to the client that wait for its replies */
+    uint32_t back_xid;
     unsigned mixed; /* for so many sendmsgs more small replies are expected between bulk ones */
     struct send_batch *batch;
 

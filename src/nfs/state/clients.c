@@ -53,6 +53,25 @@ void client_renew(struct state_client *client)
     atomic_store_explicit(&client->renewed, state_seconds(), memory_order_relaxed);
 }
 
+void client_flags(struct state_client *client)
+{
+    enum { CB_PATH_DOWN = 1, ADMIN_STATE_REVOKED = 0x20, RECALLABLE_STATE_REVOKED = 0x40, CB_PATH_DOWN_SESSION = 0x200 };
+    uint32_t flags = 0;
+    bool up = false;
+    for (struct state_link *at = client->sessions.next; at != &client->sessions; at = at->next) {
+        const struct state_back *back = &link_of(at, struct state_session, of_client)->back_channel;
+        flags |= back->down ? CB_PATH_DOWN_SESSION : 0;
+        up = up || back->bound;
+    }
+    if (flags && !up)
+        flags |= CB_PATH_DOWN;
+    if (client->revoked_delegations)
+        flags |= RECALLABLE_STATE_REVOKED;
+    if (client->revoked_others)
+        flags |= ADMIN_STATE_REVOKED;
+    atomic_store_explicit(&client->status_flags, flags, memory_order_relaxed);
+}
+
 bool client_has_state(const struct state_client *client)
 {
     return !link_is_empty(&client->states);
@@ -148,6 +167,7 @@ static struct state_client *client_new(const struct state_caller *caller, struct
     link_init(&client->sessions);
     link_init(&client->owners);
     link_init(&client->states);
+    link_init(&client->recalls);
     client->references = 1;
     client_renew(client);
     client->by_id.key = (uint64_t)state_all.epoch << 32 | (uint32_t)state_new_number();

@@ -2,7 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nfs/state/private.h"
+#include "nfs/state/callbacks.h"
+#include "nfs/state/delegations.h"
+#include "sluice/base_coro.h"
+
+enum { WAIT_MS = 10, PROOF_WAITS = 10, RECALL_WAITS = 50 }; /* of an OPEN */
 
 /* ---- files ---- */
 
@@ -116,24 +120,29 @@ struct nfs4_stateid state_bump(struct state *state)
     return state_stateid(state);
 }
 
-struct state *state_new(enum state_kind kind, struct state_owner *owner, struct state_file *file)
+struct state *state_new(enum state_kind kind, struct state_client *client, struct state_owner *owner,
+                        struct state_file *file)
 {
     struct state *state = calloc(1, sizeof *state);
     if (!state)
         return NULL;
     state->kind = kind;
-    state->client = owner->client;
+    state->client = client;
     state->owner = owner;
     state->file = file;
-    state->by_number.key = owner->client->by_id.key << 32 | (uint32_t)state_new_number();
+    state->by_number.key = client->by_id.key << 32 | (uint32_t)state_new_number();
     link_init(&state->lock_states);
     link_init(&state->of_open);
     link_init(&state->ranges);
-    link_add(&owner->states, &state->of_owner);
-    link_add(&owner->client->states, &state->of_client);
+    link_init(&state->of_owner);
+    link_init(&state->of_recalls);
+    if (owner)
+        link_add(&owner->states, &state->of_owner);
+    link_add(&client->states, &state->of_client);
     link_add(&file->opens, &state->of_file);
     state_table_add(&state_all.states, &state->by_number);
     state_all.state_count++;
+    state_all.delegation_count += kind == STATE_DELEGATION;
     return state;
 }
 
@@ -162,20 +171,63 @@ struct state_owner *state_owner_of(const struct state_caller *caller, const stru
     return state && state->closed ? state->owner : NULL;
 }
 
-/* Takes it out of all that it is in, but for the table of stateids. */
-static void take_apart(struct state *state)
+static void free_owner_if_idle(struct state *state)
 {
+    struct state_owner *owner = state->owner;
+    if (owner && link_is_empty(&owner->states) && (state->client->minor || owner->is_lock) && !owner->busy)
+        owner_free(owner);
+}
+
+/* Takes it out of its file, with its locks. */
+static void leave_file(struct state *state)
+{
+    struct state_file *file = state->file;
     while (!link_is_empty(&state->lock_states))
         state_free(link_of(state->lock_states.next, struct state, of_open));
     ranges_free(state);
     link_remove(&state->of_open);
-    link_remove(&state->of_owner);
-    link_remove(&state->of_client);
+    link_remove(&state->of_recalls);
     link_remove(&state->of_file);
     if (state->kind == STATE_OPEN)
-        count_shares(state->file, state->access, state->deny, -1);
-    file_check(state->file);
+        count_shares(file, state->access, state->deny, -1);
+    if (state->kind == STATE_DELEGATION && !state->immutable) {
+        atomic_fetch_sub(&file->delegations, 1);
+        atomic_fetch_sub(&state_all.live_delegations, 1);
+    }
+    file_check(file);
+}
+
+static void count_revoked(struct state *state, uint32_t change)
+{
+    if (state->kind == STATE_DELEGATION && state->revoked == NFS4ERR_DELEG_REVOKED)
+        state->client->revoked_delegations += change;
+    else
+        state->client->revoked_others += change;
+    client_flags(state->client);
+}
+
+/* Takes it out of all that it is in, but for the table of stateids. */
+static void take_apart(struct state *state)
+{
+    if (state->file)
+        leave_file(state);
+    else
+        count_revoked(state, (uint32_t)-1);
+    link_remove(&state->of_owner);
+    link_remove(&state->of_client);
     state_all.state_count--;
+    state_all.delegation_count -= state->kind == STATE_DELEGATION;
+}
+
+void state_revoke(struct state *state, enum nfs4_status why)
+{
+    atomic_store(&state->revoked, why);
+    leave_file(state);
+    rcu_assign_pointer(state->file, NULL);
+    link_remove(&state->of_owner);
+    free_owner_if_idle(state);
+    state->owner = NULL;
+    count_revoked(state, 1);
 }
 
 /* In minor version 0 a CLOSE may be repeated, and its stateid has to lead to its owner until that goes on. */
@@ -191,9 +243,7 @@ void state_free(struct state *state)
 {
     take_apart(state);
     state_table_remove(&state_all.states, &state->by_number);
-    struct state_owner *owner = state->owner;
-    if (link_is_empty(&owner->states) && (state->client->minor || owner->is_lock) && !owner->busy)
-        owner_free(owner);
+    free_owner_if_idle(state);
     call_rcu(&state->rcu, free_rcu);
 }
 
@@ -229,7 +279,11 @@ enum nfs4_status state_find(struct state_caller *caller, const struct nfs4_state
                             struct state **out)
 {
     enum nfs4_status status = find(caller, stateid, out);
-    return status == NFS4_OK && kind && (*out)->kind != kind ? NFS4ERR_BAD_STATEID : status;
+    if (status != NFS4_OK)
+        return status;
+    if ((*out)->revoked)
+        return (enum nfs4_status)(*out)->revoked;
+    return kind && (*out)->kind != kind ? NFS4ERR_BAD_STATEID : NFS4_OK;
 }
 
 static bool is_filled(const struct nfs4_stateid *stateid, uint8_t with)
@@ -257,7 +311,10 @@ static enum nfs4_status own(struct state_caller *caller, const struct store_obje
     enum nfs4_status status = find(caller, stateid, &state);
     if (status != NFS4_OK)
         return status;
-    if (!is_same(&state->file->object, object))
+    const struct state_file *file = rcu_dereference(state->file);
+    if (!file)
+        return (enum nfs4_status)atomic_load(&state->revoked);
+    if (!is_same(&file->object, object))
         return NFS4ERR_BAD_STATEID;
     if (!caller->minor)
         client_renew(state->client);
@@ -308,7 +365,10 @@ static enum nfs4_status may_open(struct state_caller *caller, const struct state
         return NFS4ERR_NOTSUPP;
     case CLAIM_DELEGATE_CUR:
     case CLAIM_DELEG_CUR_FH:
-        return NFS4ERR_BAD_STATEID; /* there are no delegations */
+        status = delegation_claimed(caller, open, NULL);
+        if (status != NFS4_OK)
+            return status;
+        break;
     case CLAIM_NULL:
     case CLAIM_FH:
         break;
@@ -379,10 +439,15 @@ static enum nfs4_status open_file(struct state_owner *owner, struct state_file *
     enum nfs4_status status = check_shares(file, owner, access, open->deny);
     if (status != NFS4_OK)
         return status;
+    if ((access & OPEN4_SHARE_ACCESS_WRITE || open->deny & OPEN4_SHARE_DENY_READ) && atomic_load(&file->delegations) &&
+        delegations_recall(file, owner->client)) {
+        open->recalling = true;
+        return NFS4ERR_DELAY;
+    }
     struct state *state = open_of(file, owner);
     if (!state && state_all.state_count >= state_all.options.opens_most && !client_make_room())
         return owner->client->minor ? NFS4ERR_DELAY : NFS4ERR_RESOURCE;
-    if (!state && !(state = state_new(STATE_OPEN, owner, file)))
+    if (!state && !(state = state_new(STATE_OPEN, owner->client, owner, file)))
         return NFS4ERR_DELAY;
     set_shares(state, state->access | access, state->deny | open->deny);
     state->shares |= share_bit(access, open->deny);
@@ -396,17 +461,6 @@ static enum nfs4_status open_file(struct state_owner *owner, struct state_file *
     if (state->unconfirmed)
         open->result_flags |= OPEN4_RESULT_CONFIRM;
     return NFS4_OK;
-}
-
-static void say_no_delegation(const struct state_caller *caller, struct state_open *open)
-{
-    enum { WND4_NOT_WANTED = 0, WND4_RESOURCE = 2 };
-    uint32_t want = open->access & OPEN4_SHARE_ACCESS_WANT_MASK;
-    open->given = OPEN_DELEGATE_NONE;
-    if (!caller->minor || want == OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE)
-        return;
-    open->given = OPEN_DELEGATE_NONE_EXT;
-    open->why_none = want == OPEN4_SHARE_ACCESS_WANT_NO_DELEG ? WND4_NOT_WANTED : WND4_RESOURCE;
 }
 
 static enum nfs4_status do_open(struct state_caller *caller, struct state_open *open)
@@ -427,27 +481,46 @@ static enum nfs4_status do_open(struct state_caller *caller, struct state_open *
     /* It must not go while others are looked at. */
     struct state_link hold;
     link_add(&file->locks, &hold);
-    status = open_file(owner, file, open);
+    status = delegation_claimed(caller, open, file);
+    if (status == NFS4_OK)
+        status = open_file(owner, file, open);
+    if (status == NFS4_OK)
+        delegation_offer(caller, client, file, open);
     link_remove(&hold);
     if (status == NFS4_OK && !file->held)
         file->held = open->hold_taken = true;
     file_check(file);
     if (caller->minor && link_is_empty(&owner->states))
         owner_free(owner);
-    say_no_delegation(caller, open);
     return status;
+}
+
+/* A client that has just bound its backchannel proves it in a moment. */
+static bool is_being_proven(const struct state_caller *caller, const struct state_open *open)
+{
+    return caller->minor && !open->immutable && open->access & OPEN4_SHARE_ACCESS_READ &&
+           !callbacks_proven(caller->client) && callbacks_may_be_proven(caller->client);
 }
 
 enum nfs4_status state_open(struct state_caller *caller, struct state_open *open)
 {
-    for (;;) {
+    enum nfs4_status status = NFS4_OK;
+    bool again = true;
+    for (unsigned i = 0; again; i++) {
+        if (i && status != STATE_MORE)
+            coro_sleep(WAIT_MS);
+        else if (i)
+            state_pause();
+        open->recalling = false;
+        status = NFS4_OK;
         state_lock_all();
-        enum nfs4_status status = do_open(caller, open);
+        bool proving = i < PROOF_WAITS && is_being_proven(caller, open);
+        if (!proving)
+            status = do_open(caller, open);
         state_unlock_all();
-        if (status != STATE_MORE)
-            return status;
-        state_pause();
+        again = proving || status == STATE_MORE || (open->recalling && i < RECALL_WAITS);
     }
+    return status;
 }
 
 /* ---- what follows an OPEN ---- */
@@ -561,22 +634,11 @@ enum nfs4_status state_free_stateid(struct state_caller *caller, const struct nf
 {
     struct state *state;
     state_lock_all();
-    enum nfs4_status status = state_find(caller, stateid, 0, &state);
-    if (status == NFS4_OK && (state->kind == STATE_OPEN || !link_is_empty(&state->ranges)))
+    enum nfs4_status status = find(caller, stateid, &state);
+    if (status == NFS4_OK && !state->revoked && (state->kind != STATE_LOCK || !link_is_empty(&state->ranges)))
         status = NFS4ERR_LOCKS_HELD;
     if (status == NFS4_OK)
         state_free(state);
     state_unlock_all();
     return status;
-}
-
-enum nfs4_status state_delegreturn(struct state_caller *caller, const struct store_object *object,
-                                   const struct nfs4_stateid *stateid)
-{
-    return NFS4ERR_BAD_STATEID; /* there are none */
-}
-
-enum nfs4_status state_delegpurge(struct state_caller *caller, uint64_t clientid)
-{
-    return NFS4ERR_NOTSUPP;
 }

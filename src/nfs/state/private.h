@@ -80,6 +80,9 @@ struct state_client {
     struct rcu_head rcu;
     uint32_t minor;               /* 0, or 1 for all with sessions */
     bool confirmed, gone, reclaim_complete, may_reclaim, recorded;
+    struct state_link recalls;    /* delegations whose recall waits for a backchannel */
+    uint32_t revoked_delegations, revoked_others; /* that the client has not yet freed */
+    _Atomic uint32_t status_flags; /* SEQ4_STATUS_*, for SEQUENCE */
     _Atomic uint32_t renewed;     /* seconds, monotonic; read and written without the mutex */
     struct state_principal principal;
     uint8_t verifier[NFS4_VERIFIER_SIZE], confirm[NFS4_VERIFIER_SIZE];
@@ -106,6 +109,14 @@ struct state_slot {
     bool keep;              /* of the present request: the client wants it */
 };
 
+struct state_back { /* a session's backchannel: one connection, one slot */
+    struct rpc_connection where;
+    bool bound, proven, busy, down;
+    atomic_bool prove;       /* with the session's next request; read without the mutex */
+    uint32_t sequence;       /* of the next callback */
+    unsigned tries;
+};
+
 struct state_session {
     struct state_node by_number; /* key: in the session id */
     struct state_link of_client;
@@ -116,6 +127,8 @@ struct state_session {
     struct state_channel fore, back;
     uint32_t flags, callback_program;
     struct state_callback_sec security;
+    uint32_t minor;              /* that of the client's COMPOUNDs */
+    struct state_back back_channel;
     atomic_bool dead;
     struct state_slot slots[];
 };
@@ -144,9 +157,10 @@ struct state_file {
     uint32_t shares[4];      /* how many opens access it for READ, for WRITE, deny READ, deny WRITE */
     _Atomic uint32_t deny;   /* of all opens; read without the mutex */
     bool held;               /* in the store: it is there as long as this is */
+    _Atomic uint32_t delegations; /* that a change has to recall; the same */
 };
 
-enum state_kind { STATE_OPEN = 1, STATE_LOCK };
+enum state_kind { STATE_OPEN = 1, STATE_LOCK, STATE_DELEGATION };
 
 struct state {
     struct state_node by_number; /* key: in the stateid */
@@ -154,13 +168,18 @@ struct state {
     struct rcu_head rcu;
     enum state_kind kind;
     struct state_client *client;
-    struct state_owner *owner;
-    struct state_file *file;
+    struct state_owner *owner;   /* NULL: a delegation, or revoked */
+    struct state_file *file;     /* NULL: revoked; read without the mutex */
     struct state *open;          /* of a lock: the open it came from */
     struct state_link lock_states, of_open; /* of an open: its locks' states */
     struct state_link ranges;    /* of a lock */
     _Atomic uint32_t seqid, access, deny; /* read without the mutex */
     uint32_t shares;             /* bit (access | deny << 2): such an open has been made and not closed */
+    struct state_link of_recalls; /* of a delegation */
+    uint32_t recalled_since;     /* seconds; 0: it is not */
+    bool recall_sent;            /* and the client has not answered that it cannot */
+    bool immutable;              /* of a snapshot's file: never recalled */
+    _Atomic uint32_t revoked;    /* nfs4_status for whoever still uses it; 0: it is not */
     bool unconfirmed;
     bool closed;                 /* there only for a repeated CLOSE: owner->closed */
 };
@@ -182,7 +201,8 @@ struct state_all {
     uint8_t key[16];             /* of hashes */
     struct state_table clients, client_owners, sessions, owners, files, states;
     struct state_link client_list;
-    uint64_t client_count, session_count, owner_count, state_count, range_count;
+    uint64_t client_count, session_count, owner_count, state_count, range_count, delegation_count;
+    _Atomic uint64_t live_delegations; /* those that a change may have to recall */
     /* recovery.c */
     _Atomic uint32_t grace_end;  /* seconds, monotonic; 0: none */
     uint64_t reclaimers, reclaimers_done;
@@ -218,6 +238,7 @@ enum nfs4_status client_find_4_0(uint64_t clientid, struct state_client **out);
 void client_confirm(struct state_client *client);
 bool client_is_expired(const struct state_client *client);
 void client_renew(struct state_client *client);
+void client_flags(struct state_client *client); /* brings status_flags up to date */
 bool client_has_state(const struct state_client *client);
 /* Ends the client and all that it has.  Its record stays unless forget_record() follows. */
 void client_destroy(struct state_client *client);
@@ -247,8 +268,12 @@ void owner_free(struct state_owner *owner); /* it has no states */
 struct state_file *file_get(const struct store_object *object); /* NULL: no memory */
 struct state_file *file_find(const struct store_object *object);
 void file_check(struct state_file *file); /* frees it if nothing is left */
-struct state *state_new(enum state_kind kind, struct state_owner *owner, struct state_file *file);
+/* `owner` NULL: it has none. */
+struct state *state_new(enum state_kind kind, struct state_client *client, struct state_owner *owner,
+                        struct state_file *file);
 void state_free(struct state *state);     /* with its locks */
+/* The same for all but the client: whoever uses its stateid is told `why`, until it frees it. */
+void state_revoke(struct state *state, enum nfs4_status why);
 void owner_forget_closed(struct state_owner *owner);
 /* Whose last closed open this was; NULL: nobody's. */
 struct state_owner *state_owner_of(const struct state_caller *caller, const struct nfs4_stateid *stateid);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nfs/state/private.h"
+#include "nfs/state/callbacks.h"
 
 enum {
     REQUEST_LEAST = 256, RESPONSE_LEAST = 256, /* a channel of less is of no use */
@@ -89,7 +89,8 @@ static enum nfs4_status grant(struct state_create_session *create)
     return NFS4_OK;
 }
 
-static struct state_session *session_new(struct state_client *client, const struct state_create_session *create)
+static struct state_session *session_new(const struct state_caller *caller, struct state_client *client,
+                                         const struct state_create_session *create)
 {
     if (state_all.session_count >= state_all.options.sessions_most && !client_make_room())
         return NULL;
@@ -108,19 +109,24 @@ static struct state_session *session_new(struct state_client *client, const stru
     session->references = 1;
     session->client = client;
     client_hold(client);
+    session->minor = caller->minor;
+    session->back_channel.sequence = 1;
     link_add(&client->sessions, &session->of_client);
+    if (create->flags & CREATE_SESSION4_CONN_BACK_CHAN)
+        callbacks_bind(session, rpc_connection_of(caller->call));
     state_table_add(&state_all.sessions, &session->by_number);
     state_all.session_count++;
     return session;
 }
 
-static enum nfs4_status create_new(struct state_client *client, struct state_create_session *create)
+static enum nfs4_status create_new(const struct state_caller *caller, struct state_client *client,
+                                   struct state_create_session *create)
 {
     enum nfs4_status status = grant(create);
     if (status != NFS4_OK)
         return status;
     client_renew(client); /* first, so that room is not made of this one */
-    struct state_session *session = session_new(client, create);
+    struct state_session *session = session_new(caller, client, create);
     if (!session)
         return NFS4ERR_DELAY;
     memcpy(create->sessionid, session->id, sizeof create->sessionid);
@@ -149,7 +155,7 @@ static enum nfs4_status create_session(const struct state_caller *caller, struct
         return NFS4ERR_CLID_INUSE;
     *is_new = !client->confirmed;
     memcpy(record, client->owner_hash, OWNER_HASH);
-    enum nfs4_status status = create_new(client, create);
+    enum nfs4_status status = create_new(caller, client, create);
     if (status != NFS4_OK)
         return status; /* it has changed nothing, and may be tried again with the same number */
     client->sequence++;
@@ -190,6 +196,8 @@ enum nfs4_status state_bind_conn(struct state_caller *caller, const uint8_t sess
     struct state_session *session = find(sessionid);
     if (session)
         client_renew(session->client);
+    if (session && *direction != CDFC4_FORE)
+        callbacks_bind(session, rpc_connection_of(caller->call));
     state_unlock_all();
     if (!session)
         return NFS4ERR_BADSESSION;
@@ -297,7 +305,9 @@ enum nfs4_status state_sequence(struct state_caller *caller, struct state_sequen
     if (atomic_load_explicit(&session->client->renewed, memory_order_relaxed) != now)
         atomic_store_explicit(&session->client->renewed, now, memory_order_relaxed);
     sequence->highest_slot = sequence->target_highest = session->fore.max_requests - 1;
-    sequence->status_flags = 0;
+    sequence->status_flags = atomic_load_explicit(&session->client->status_flags, memory_order_relaxed);
+    if (atomic_load_explicit(&session->back_channel.prove, memory_order_relaxed))
+        callbacks_prove(session);
     sequence->fore = session->fore;
     return NFS4_OK;
 }

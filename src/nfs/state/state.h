@@ -164,6 +164,7 @@ struct state_open {
     struct store_cred cred;
     bool made;                      /* the file is new */
     bool hold_taken;                /* reply: the caller's hold of the object has become the state's */
+    bool immutable;                 /* it is a snapshot's */
     /* reply: */
     struct nfs4_stateid stateid;
     uint32_t result_flags;          /* OPEN4_RESULT_* */
@@ -171,6 +172,7 @@ struct state_open {
     struct nfs4_stateid given_stateid;
     bool recall;
     uint32_t why_none;              /* why_no_delegation4, with OPEN_DELEGATE_NONE_EXT */
+    bool recalling;                 /* of the state module alone */
 };
 /* May this client open by this claim now?  GRACE, NO_GRACE, RECLAIM_BAD, STALE_CLIENTID, EXPIRED.  Before the file is
  * looked for or made. */
@@ -221,5 +223,24 @@ enum nfs4_status state_free_stateid(struct state_caller *caller, const struct nf
 enum nfs4_status state_delegreturn(struct state_caller *caller, const struct store_object *object,
                                    const struct nfs4_stateid *stateid);
 enum nfs4_status state_delegpurge(struct state_caller *caller, uint64_t clientid);
+
+/* ---- changes, by whatever protocol ---- */
+
+enum { STATE_CHANGES_MOST = 4 };
+struct state_change { /* zeroes at first */
+    unsigned count;
+    uint16_t slots[STATE_CHANGES_MOST];
+};
+/* Somebody is about to change an object's data, attributes or names: until state_changed() nobody gets a delegation of
+ * it.  Delegations that others than `by` (NULL: not known) hold are recalled, which is waited for a little; SL_EDELAY:
+ * not yet returned, the client is to come again.  state_changed() has to follow in either case.  Coroutine. */
+int state_changing(struct state_change *change, const struct state_caller *by, const struct store_object *object);
+void state_changed(struct state_change *change);
+
+/* A volume's tree becomes what a snapshot of it was: to be told before (`begins`) and after.  Recalls its delegations. */
+void state_tree_restored(uint32_t tree, bool begins);
+/* A tree is gone (`keeps` NULL), or may be used no longer by those whom keeps() denies: what they have of it ends, and
+ * they are told by SEQUENCE and by the status of their stateids.  Any thread but with RCU. */
+void state_tree_taken(uint32_t tree, bool (*keeps)(void *arg, const struct sockaddr_storage *peer), void *arg);
 
 #endif
