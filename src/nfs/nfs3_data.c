@@ -1,4 +1,5 @@
 /* READ, WRITE, COMMIT. */
+#include "nfs/changes.h"
 #include "nfs/handle.h"
 #include "nfs/nfs3.h"
 #include "nfs/opstats.h"
@@ -131,7 +132,7 @@ enum rpc_result nfs3_write(struct rpc_call *call) /* RFC 1813, 3.3.7 */
     if (offset > STORE_FILE_MAX)
         offset = STORE_FILE_MAX; /* still too far, and sums no longer wrap */
     if (!error)
-        error = nfs_server.ops->write(nfs_server.store, &cred, &object, offset, data, count, &wcc);
+        error = changes_write(NULL, &cred, &object, offset, data, count, &wcc);
     if (error == SL_EWAIT)
         return RPC_WAIT;
 

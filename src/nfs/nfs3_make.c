@@ -1,6 +1,7 @@
 /* CREATE, MKDIR, SYMLINK, MKNOD: procedures that make an object and answer its handle. */
 #include <string.h>
 
+#include "nfs/changes.h"
 #include "nfs/nfs3.h"
 
 enum { DEFAULT_FILE_MODE = 0644, DEFAULT_DIRECTORY_MODE = 0755 };
@@ -39,7 +40,7 @@ static enum rpc_result make(struct rpc_call *call, struct making *making)
     if (!error)
         error = making->error;
     if (!error)
-        error = nfs_server.ops->make(nfs_server.store, &cred, &dir, making->name, &making->how,
+        error = changes_make(NULL, &cred, &dir, making->name, &making->how,
                                      &object, &attr, &wcc);
     if (error == SL_EWAIT)
         return RPC_WAIT;

@@ -1,4 +1,5 @@
 /* LOOKUP, REMOVE, RMDIR, RENAME, LINK: what finds and changes names. */
+#include "nfs/changes.h"
 #include "nfs/nfs3.h"
 
 enum rpc_result nfs3_lookup(struct rpc_call *call) /* RFC 1813, 3.3.3 */
@@ -29,10 +30,7 @@ enum rpc_result nfs3_lookup(struct rpc_call *call) /* RFC 1813, 3.3.3 */
     return RPC_DONE;
 }
 
-typedef int remove_fn(struct store *s, const struct store_cred *c, const struct store_object *dir,
-                      struct store_name name, struct store_wcc *dir_wcc);
-
-static enum rpc_result remove_by(struct rpc_call *call, remove_fn *remove_it)
+static enum rpc_result remove_name(struct rpc_call *call, bool directory)
 {
     struct nfs3_fh fh = nfs3_get_fh(&call->args);
     struct store_name name = nfs3_get_name(&call->args);
@@ -44,7 +42,8 @@ static enum rpc_result remove_by(struct rpc_call *call, remove_fn *remove_it)
     struct store_wcc wcc = {0};
     int error = nfs3_open(call, fh, &dir, &cred);
     if (!error)
-        error = remove_it(nfs_server.store, &cred, &dir, name, &wcc);
+        error = directory ? nfs_server.ops->rmdir(nfs_server.store, &cred, &dir, name, &wcc)
+                          : changes_remove(NULL, &cred, &dir, name, &wcc);
     if (error == SL_EWAIT)
         return RPC_WAIT;
 
@@ -55,12 +54,12 @@ static enum rpc_result remove_by(struct rpc_call *call, remove_fn *remove_it)
 
 enum rpc_result nfs3_remove(struct rpc_call *call) /* RFC 1813, 3.3.12 */
 {
-    return remove_by(call, nfs_server.ops->remove);
+    return remove_name(call, false);
 }
 
 enum rpc_result nfs3_rmdir(struct rpc_call *call) /* RFC 1813, 3.3.13 */
 {
-    return remove_by(call, nfs_server.ops->rmdir);
+    return remove_name(call, true);
 }
 
 /* Opens two objects of one call; both access rules hold, and both are of one volume. */
@@ -91,7 +90,7 @@ enum rpc_result nfs3_rename(struct rpc_call *call) /* RFC 1813, 3.3.14 */
     struct store_wcc from_wcc = {0}, to_wcc = {0};
     int error = open_two(call, from_fh, to_fh, &from_dir, &to_dir, &cred);
     if (!error)
-        error = nfs_server.ops->rename(nfs_server.store, &cred, &from_dir, from, &to_dir, to,
+        error = changes_rename(NULL, &cred, &from_dir, from, &to_dir, to,
                                        &from_wcc, &to_wcc);
     if (error == SL_EWAIT)
         return RPC_WAIT;
@@ -117,7 +116,7 @@ enum rpc_result nfs3_link(struct rpc_call *call) /* RFC 1813, 3.3.15 */
     attr.type = 0;
     int error = open_two(call, fh, dir_fh, &object, &dir, &cred);
     if (!error)
-        error = nfs_server.ops->link(nfs_server.store, &cred, &object, &dir, name, &attr, &wcc);
+        error = changes_link(NULL, &cred, &object, &dir, name, &attr, &wcc);
     if (error == SL_EWAIT)
         return RPC_WAIT;
 

@@ -1,4 +1,5 @@
 /* GETATTR, SETATTR, ACCESS, READLINK: what concerns one object by its handle. */
+#include "nfs/changes.h"
 #include "nfs/nfs3.h"
 
 enum rpc_result nfs3_getattr(struct rpc_call *call) /* RFC 1813, 3.3.1 */
@@ -40,7 +41,7 @@ enum rpc_result nfs3_setattr(struct rpc_call *call) /* RFC 1813, 3.3.2 */
     if (!error)
         error = bad_time;
     if (!error)
-        error = nfs_server.ops->setattr(nfs_server.store, &cred, &object, &set,
+        error = changes_setattr(NULL, &cred, &object, &set,
                                         guarded ? &guard : NULL, &wcc);
     if (error == SL_EWAIT)
         return RPC_WAIT;

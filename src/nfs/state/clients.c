@@ -55,7 +55,9 @@ void client_renew(struct state_client *client)
 
 void client_flags(struct state_client *client)
 {
-    enum { CB_PATH_DOWN = 1, ADMIN_STATE_REVOKED = 0x20, RECALLABLE_STATE_REVOKED = 0x40, CB_PATH_DOWN_SESSION = 0x200 };
+    enum { /* SEQ4_STATUS_* */
+           CB_PATH_DOWN = 1, ADMIN_STATE_REVOKED = 0x20, RECALLABLE_STATE_REVOKED = 0x40,
+           CB_PATH_DOWN_SESSION = 0x200 };
     uint32_t flags = 0;
     bool up = false;
     for (struct state_link *at = client->sessions.next; at != &client->sessions; at = at->next) {

@@ -206,7 +206,8 @@ static enum nfs4_status new_state(struct state_caller *caller, struct state_lock
     *out = state_for(open, owner);
     if (*out)
         return NFS4_OK;
-    if (state_all.state_count >= state_all.options.opens_most || !(*out = state_new(STATE_LOCK, owner->client, owner, open->file))) {
+    if (state_all.state_count >= state_all.options.opens_most ||
+        !(*out = state_new(STATE_LOCK, owner->client, owner, open->file))) {
         if (link_is_empty(&owner->states))
             owner_free(owner);
         return caller->minor ? NFS4ERR_DELAY : NFS4ERR_RESOURCE;

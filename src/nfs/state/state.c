@@ -48,6 +48,11 @@ bool state_same_principal(struct state_principal a, struct state_principal b)
     return a.flavor == b.flavor && a.uid == b.uid;
 }
 
+bool state_runs(void)
+{
+    return state_all.running;
+}
+
 uint32_t state_lease_seconds(void)
 {
     return state_all.options.lease_seconds;

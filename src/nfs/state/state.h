@@ -42,6 +42,7 @@ int state_start(struct store *store, const struct state_options *options);
 void state_stop(void);
 /* Every few seconds: ends grace, and what silent clients have of files that are gone.  Main thread. */
 void state_tick(void);
+bool state_runs(void); /* NFSv4 is served */
 uint32_t state_lease_seconds(void);
 
 /* ---- clients of minor version 1 and later ---- */
@@ -237,7 +238,8 @@ struct state_change { /* zeroes at first */
 int state_changing(struct state_change *change, const struct state_caller *by, const struct store_object *object);
 void state_changed(struct state_change *change);
 
-/* A volume's tree becomes what a snapshot of it was: to be told before (`begins`) and after.  Recalls its delegations. */
+/* A volume's tree becomes what a snapshot of it was: to be told before (`begins`) and after.  Its delegations are
+ * recalled. */
 void state_tree_restored(uint32_t tree, bool begins);
 /* A tree is gone (`keeps` NULL), or may be used no longer by those whom keeps() denies: what they have of it ends, and
  * they are told by SEQUENCE and by the status of their stateids.  Any thread but with RCU. */

@@ -1,5 +1,6 @@
 /* COPY within the server and CLONE (RFC 7862, 15.2 and 15.13), between any two files of the pool: also from one volume
  * to another, and out of snapshots. */
+#include "nfs/changes.h"
 #include "nfs/v4/compound.h"
 #include "sluice/base_worker.h"
 
@@ -77,7 +78,7 @@ static enum nfs4_status prepare(struct nfs4_compound *c, struct copying *copy)
 }
 
 /* Steps, for some time; *done: bytes. */
-static int copy_on(struct store_copy *range, uint64_t *done)
+static int copy_on(const struct state_caller *by, struct store_copy *range, uint64_t *done)
 {
     uint64_t until = clock_monotonic_ns() + COPY_NS_MOST;
     int error = 0;
@@ -85,7 +86,7 @@ static int copy_on(struct store_copy *range, uint64_t *done)
     while (!error && range->length && clock_monotonic_ns() < until) {
         struct store_wcc wcc;
         uint64_t step;
-        error = nfs_server.ops->copy(nfs_server.store, range, &step, &wcc);
+        error = changes_copy(by, range, &step, &wcc);
         range->from_offset += step;
         range->to_offset += step;
         range->length -= step;
@@ -109,7 +110,7 @@ enum nfs4_status nfs4_copy(struct nfs4_compound *c) /* 15.2 */
         return NFS4ERR_NOTSUPP; /* from another server */
     enum nfs4_status status = prepare(c, &copy);
     if (status == NFS4_OK)
-        status = nfs4_status(c, copy_on(&copy.range, &done));
+        status = nfs4_status(c, copy_on(&c->caller, &copy.range, &done));
     if (status != NFS4_OK)
         return status;
     struct xdr_out *out = nfs4_out(c);
@@ -131,6 +132,6 @@ enum nfs4_status nfs4_clone(struct nfs4_compound *c) /* 15.13 */
         return NFS4ERR_BADXDR;
     enum nfs4_status status = prepare(c, &copy);
     return status == NFS4_OK
-               ? nfs4_status(c, nfs_server.ops->clone_range(nfs_server.store, &copy.range, &wcc))
+               ? nfs4_status(c, changes_clone(&c->caller, &copy.range, &wcc))
                : status;
 }

@@ -1,6 +1,7 @@
 /* READ, WRITE, COMMIT. */
 #include <string.h>
 
+#include "nfs/changes.h"
 #include "nfs/v4/compound.h"
 #include "sluice/volume_gate.h"
 
@@ -102,7 +103,7 @@ enum nfs4_status nfs4_write(struct nfs4_compound *c) /* 18.32 */
         status = nfs4_check_stateid(c, stateid, OPEN4_SHARE_ACCESS_WRITE);
     if (status != NFS4_OK)
         return status;
-    int error = nfs_server.ops->write(nfs_server.store, &c->cred, &c->fh.object, offset, bytes, count, &wcc);
+    int error = changes_write(&c->caller, &c->cred, &c->fh.object, offset, bytes, count, &wcc);
     if (error)
         return nfs4_not_a_file(c, error, wcc.has_after ? wcc.after.type : 0);
     c->data_bytes = count;

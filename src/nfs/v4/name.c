@@ -1,6 +1,7 @@
 /* CREATE, REMOVE, RENAME, LINK: what makes, changes and takes away names.  OPEN makes files (open.c). */
 #include <string.h>
 
+#include "nfs/changes.h"
 #include "nfs/v4/attr.h"
 
 enum { DEFAULT_FILE_MODE = 0644, DEFAULT_DIRECTORY_MODE = 0755 };
@@ -68,7 +69,7 @@ enum nfs4_status nfs4_create(struct nfs4_compound *c) /* RFC 8881, 18.4 */
     struct store_object object;
     struct store_attr attr;
     struct store_wcc wcc = {0};
-    int error = nfs_server.ops->make(nfs_server.store, &c->cred, &c->fh.object, name, &how, &object, &attr, &wcc);
+    int error = changes_make(&c->caller, &c->cred, &c->fh.object, name, &how, &object, &attr, &wcc);
     if (error)
         return nfs4_status(c, error);
     nfs4_set_fh(c, &object);
@@ -86,7 +87,7 @@ enum nfs4_status nfs4_remove(struct nfs4_compound *c) /* 18.25 */
     if (status != NFS4_OK)
         return status;
     struct store_wcc wcc = {0};
-    int error = nfs_server.ops->remove(nfs_server.store, &c->cred, &c->fh.object, name, &wcc);
+    int error = changes_remove(&c->caller, &c->cred, &c->fh.object, name, &wcc);
     if (error == -EISDIR)
         error = nfs_server.ops->rmdir(nfs_server.store, &c->cred, &c->fh.object, name, &wcc);
     if (error)
@@ -115,7 +116,7 @@ enum nfs4_status nfs4_rename(struct nfs4_compound *c) /* 18.26 */
     if (status != NFS4_OK)
         return status;
     struct store_wcc from_wcc = {0}, to_wcc = {0};
-    int error = nfs_server.ops->rename(nfs_server.store, &c->cred, &c->saved.object, from, &c->fh.object, to,
+    int error = changes_rename(&c->caller, &c->cred, &c->saved.object, from, &c->fh.object, to,
                                        &from_wcc, &to_wcc);
     bool directories = from_wcc.has_after && from_wcc.after.type == STORE_DIR && to_wcc.has_after &&
                        to_wcc.after.type == STORE_DIR;
@@ -138,7 +139,7 @@ enum nfs4_status nfs4_link(struct nfs4_compound *c) /* 18.9 */
         return status;
     struct store_attr attr;
     struct store_wcc wcc = {0};
-    int error = nfs_server.ops->link(nfs_server.store, &c->cred, &c->saved.object, &c->fh.object, name, &attr, &wcc);
+    int error = changes_link(&c->caller, &c->cred, &c->saved.object, &c->fh.object, name, &attr, &wcc);
     if (error)
         return nfs4_status(c, error);
     nfs4_put_change(nfs4_out(c), &wcc);

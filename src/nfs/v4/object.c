@@ -1,6 +1,7 @@
 /* GETATTR, SETATTR, ACCESS, READLINK, VERIFY, NVERIFY: what concerns one object. */
 #include <string.h>
 
+#include "nfs/changes.h"
 #include "nfs/v4/attr.h"
 
 /* Attributes of the current file handle as `map` wants them, at the end of the results. */
@@ -88,7 +89,7 @@ static enum nfs4_status set_attributes(struct nfs4_compound *c, struct nfs4_stat
         status = nfs4_check_stateid(c, stateid, OPEN4_SHARE_ACCESS_WRITE);
     if (status != NFS4_OK)
         return status;
-    int error = nfs_server.ops->setattr(nfs_server.store, &c->cred, &c->fh.object, set, NULL, &wcc);
+    int error = changes_setattr(&c->caller, &c->cred, &c->fh.object, set, NULL, &wcc);
     return nfs4_status(c, error);
 }
 

@@ -1,6 +1,7 @@
 /* OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE. */
 #include <string.h>
 
+#include "nfs/changes.h"
 #include "nfs/v4/attr.h"
 #include "nfs/v4/seqid.h"
 #include "sluice/volume.h"
@@ -179,7 +180,7 @@ static int make_file(struct nfs4_compound *c, struct opening *o)
         how.attr.mode = exclusive ? EXCLUSIVE_MODE : DEFAULT_FILE_MODE;
     }
     o->dir = (struct store_wcc){0};
-    return nfs_server.ops->make(nfs_server.store, &c->cred, &c->fh.object, o->name, &how, &o->open.object, &o->file,
+    return changes_make(&c->caller, &c->cred, &c->fh.object, o->name, &how, &o->open.object, &o->file,
                                 &o->dir);
 }
 
@@ -256,7 +257,7 @@ static enum nfs4_status empty_file(struct nfs4_compound *c, struct opening *o)
         return NFS4_OK;
     struct store_setattr size = {.set = STORE_SET_SIZE};
     struct store_wcc wcc = {0};
-    return nfs4_status(c, nfs_server.ops->setattr(nfs_server.store, &c->cred, &o->open.object, &size, NULL, &wcc));
+    return nfs4_status(c, changes_setattr(&c->caller, &c->cred, &o->open.object, &size, NULL, &wcc));
 }
 
 /* ---- results ---- */
@@ -297,6 +298,13 @@ static enum nfs4_status put_open(struct nfs4_compound *c, const struct opening *
     return NFS4_OK;
 }
 
+/* Nobody can change a snapshot's file. */
+static void look_whether_immutable(struct opening *o)
+{
+    uint32_t volume;
+    o->open.immutable = !volume_snapshot_of(o->open.object.tree, &volume, NULL);
+}
+
 static enum nfs4_status open_it(struct nfs4_compound *c, struct opening *o)
 {
     enum nfs4_status status = o->wrong;
@@ -304,6 +312,7 @@ static enum nfs4_status open_it(struct nfs4_compound *c, struct opening *o)
         status = state_may_open(&c->caller, &o->open);
     if (status == NFS4_OK)
         status = find_file(c, o);
+    look_whether_immutable(o);
     if (status == NFS4_OK)
         status = state_open(&c->caller, &o->open);
     if (status == NFS4_OK)

@@ -2,6 +2,7 @@
  * IO_ADVISE. */
 #include <string.h>
 
+#include "nfs/changes.h"
 #include "nfs/v4/compound.h"
 
 enum { NFS4_CONTENT_DATA, NFS4_CONTENT_HOLE };
@@ -42,7 +43,7 @@ enum nfs4_status nfs4_allocate(struct nfs4_compound *c)
     enum nfs4_status status = may_change(c, &range);
     if (status != NFS4_OK)
         return status;
-    return changed(c, nfs_server.ops->extend(nfs_server.store, &c->cred, &c->fh.object, range.offset + range.length,
+    return changed(c, changes_extend(&c->caller, &c->cred, &c->fh.object, range.offset + range.length,
                                              &wcc), &wcc);
 }
 
@@ -53,7 +54,7 @@ enum nfs4_status nfs4_deallocate(struct nfs4_compound *c) /* 15.4 */
     enum nfs4_status status = may_change(c, &range);
     if (status != NFS4_OK)
         return status;
-    return changed(c, nfs_server.ops->punch(nfs_server.store, &c->cred, &c->fh.object, range.offset, range.length,
+    return changed(c, changes_punch(&c->caller, &c->cred, &c->fh.object, range.offset, range.length,
                                             &wcc), &wcc);
 }
 
