@@ -17,7 +17,7 @@ static struct rpc_program served = {.versions = served_versions};
 
 static struct state_options limits = {
     .lease_seconds = 90, .grace_seconds = 90, .clients_most = 100000, .sessions_most = 100000, .opens_most = 1000000,
-    .locks_most = 1000000,
+    .locks_most = 1000000, .delegations_most = 500000,
 };
 
 static bool serves(uint32_t version)
