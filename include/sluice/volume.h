@@ -124,6 +124,14 @@ bool volume_is_this_host(const struct sockaddr_storage *peer);
 
 /* ---- changes ---- */
 
+/* Who has to know when somebody may no longer use what he has used: called in the coroutine of the change, which is in
+ * effect then.  Must not wait. */
+struct volume_watcher {
+    void (*access_changed)(void);                     /* other rules, or a volume or snapshot is gone */
+    void (*restoring)(uint32_t volume, bool begins);  /* before, and after it has been restored or has not */
+};
+void volume_watch(const struct volume_watcher *watcher); /* one, whose memory stays; main thread, before anything changes */
+
 struct store *volume_store(void);          /* the one given to volume_start() */
 int volume_start(struct store *store);     /* loads every volume; main thread */
 void volume_stop(void);

@@ -8,6 +8,7 @@
 #include "nfs/snapview.h"
 #include "nfs/v4/compound.h"
 #include "sluice/base_worker.h"
+#include "sluice/volume.h"
 
 struct nfs_server nfs_server;
 
@@ -53,6 +54,20 @@ static int register_nfs(void)
     return rpc_register(&served);
 }
 
+static bool keeps(uint32_t tree, const struct sockaddr_storage *peer)
+{
+    uint64_t unused[VOLUME_ACCESS_CACHE] = {0};
+    struct volume_grant grant;
+    return volume_access(tree, peer, unused, &grant) == 0 && grant.allowed;
+}
+
+static void access_changed(void)
+{
+    state_recheck(keeps);
+}
+
+static const struct volume_watcher watcher = {access_changed, state_tree_restored};
+
 int nfs_start(struct store *store)
 {
     nfs_server.store = store;
@@ -64,6 +79,8 @@ int nfs_start(struct store *store)
         error = opstats_start(workers_count());
     if (!error && serves(4))
         error = state_start(store, &limits);
+    if (!error && serves(4))
+        volume_watch(&watcher);
     if (!error)
         error = rpc_register(&mount_program);
     if (!error)

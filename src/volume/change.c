@@ -134,6 +134,25 @@ static int load_all(struct load *load)
     return error ? error : table_load(load->volumes, present);
 }
 
+static const struct volume_watcher *watcher;
+
+void volume_watch(const struct volume_watcher *with)
+{
+    watcher = with;
+}
+
+void change_tell_access(void)
+{
+    if (watcher)
+        watcher->access_changed();
+}
+
+void change_tell_restoring(uint32_t volume, bool begins)
+{
+    if (watcher)
+        watcher->restoring(volume, begins);
+}
+
 int volume_start(struct store *from)
 {
     struct load load = {0};
@@ -300,6 +319,12 @@ static void holds_more(const struct volume *v, const struct store_limits *limits
                  (unsigned long long)usage.bytes_used, size_exact(limits->bytes, limit));
 }
 
+static bool same_rules(const struct volume_config *a, const struct volume_config *b)
+{
+    return a->rule_count == b->rule_count &&
+           (!a->rule_count || memcmp(a->rules, b->rules, a->rule_count * sizeof *a->rules) == 0);
+}
+
 int change_write(struct volume *old, struct volume *v, char why[256])
 {
     struct store *store = volume_the_store;
@@ -321,11 +346,14 @@ int change_write(struct volume *old, struct volume *v, char why[256])
     free(props);
     if (error) {
         free(fresh);
-    } else {
-        table_publish(fresh, old);
-        change_in_effect(v);
+        return error;
     }
-    return error;
+    bool tell = old && !same_rules(&old->config, &v->config);
+    table_publish(fresh, old);
+    change_in_effect(v);
+    if (tell)
+        change_tell_access();
+    return 0;
 }
 
 int change_gone(char why[256])

@@ -11,6 +11,9 @@ extern struct store *volume_the_store;
 
 /* Sentences for `why`, and the error. */
 int change_no_memory(char why[256]);
+/* Tell the watcher (volume.h). */
+void change_tell_access(void);
+void change_tell_restoring(uint32_t volume, bool begins);
 int change_gone(char why[256]);
 int change_store_said(int error, char why[256]);
 

@@ -154,11 +154,13 @@ static int delete_it(struct volume *v, struct snapshot *s, char why[256])
     if (!fresh)
         return change_no_memory(why);
     int error = change_store_said(store->ops->tree_delete(store, s->tree), why);
-    if (error)
+    if (error) {
         free(fresh);
-    else
-        snapshots_publish(v->snapshots, fresh, s, NULL);
-    return error;
+        return error;
+    }
+    snapshots_publish(v->snapshots, fresh, s, NULL);
+    change_tell_access();
+    return 0;
 }
 
 int volume_snapshot_delete(uint32_t snapshot, char why[256])
@@ -264,8 +266,10 @@ static int restore(struct volume *v, uint32_t snapshot, const char *safety, char
         made.props = t.props;
         made.props_length = strlen(t.props);
     }
+    change_tell_restoring(v->tree, true);
     if (!error)
         error = restore_said(store->ops->restore(store, v->tree, snapshot, safety ? &made : NULL), why);
+    change_tell_restoring(v->tree, false);
     free(t.props);
     if (error)
         take_undo(&t);

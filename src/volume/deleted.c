@@ -97,6 +97,7 @@ static int set_aside(struct volume *old, int64_t when, char why[256])
     if (!error) {
         table_publish(fresh, old);
         gate_forget(v->tree);
+        change_tell_access();
         return 0;
     }
     free(fresh);
@@ -129,6 +130,7 @@ static int let_go(struct volume *v)
     deleted_remove(v);
     snapshots_drop(set);
     volume_free_later(v);
+    change_tell_access();
     return 0;
 }
 

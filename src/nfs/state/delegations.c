@@ -265,32 +265,40 @@ void state_tree_restored(uint32_t tree, bool begins)
     atomic_fetch_sub(&restoring, 1);
 }
 
-static void revoke_of(struct state_client *client, uint32_t tree)
+/* The next that is no lock's: those go with their open. */
+static struct state_link *next_of(struct state_client *client, struct state_link *at)
 {
-    struct state_link *at = client->states.next;
-    while (at != &client->states) {
-        struct state *state = link_of(at, struct state, of_client);
+    do
         at = at->next;
-        if (state->kind == STATE_LOCK || !is_of(state, tree))
-            continue; /* locks go with their open */
+    while (at != &client->states && link_of(at, struct state, of_client)->kind == STATE_LOCK);
+    return at;
+}
+
+static void recheck(struct state_client *client, bool (*keeps)(uint32_t tree, const struct sockaddr_storage *peer))
+{
+    uint32_t kept = 0;
+    struct state_link *next;
+    for (struct state_link *at = next_of(client, &client->states); at != &client->states; at = next) {
+        struct state *state = link_of(at, struct state, of_client);
+        next = next_of(client, at);
+        if (!state->file || state->file->object.tree == kept)
+            continue;
+        if (keeps(state->file->object.tree, &client->peer)) {
+            kept = state->file->object.tree;
+            continue;
+        }
         metric_add(METRIC_nfs4_revoked, 1);
         state_revoke(state, NFS4ERR_ADMIN_REVOKED);
-        at = client->states.next;
-        while (at != &client->states && !link_of(at, struct state, of_client)->file)
-            at = at->next;
     }
 }
 
-void state_tree_taken(uint32_t tree, bool (*keeps)(void *arg, const struct sockaddr_storage *peer), void *arg)
+void state_recheck(bool (*keeps)(uint32_t tree, const struct sockaddr_storage *peer))
 {
     if (!state_all.running)
         return;
     state_lock_all();
-    for (struct state_link *c = state_all.client_list.next; c != &state_all.client_list; c = c->next) {
-        struct state_client *client = link_of(c, struct state_client, all);
-        if (!keeps || !keeps(arg, &client->peer))
-            revoke_of(client, tree);
-    }
+    for (struct state_link *c = state_all.client_list.next; c != &state_all.client_list; c = c->next)
+        recheck(link_of(c, struct state_client, all), keeps);
     state_unlock_all();
 }
 

@@ -241,8 +241,8 @@ void state_changed(struct state_change *change);
 /* A volume's tree becomes what a snapshot of it was: to be told before (`begins`) and after.  Its delegations are
  * recalled. */
 void state_tree_restored(uint32_t tree, bool begins);
-/* A tree is gone (`keeps` NULL), or may be used no longer by those whom keeps() denies: what they have of it ends, and
- * they are told by SEQUENCE and by the status of their stateids.  Any thread but with RCU. */
-void state_tree_taken(uint32_t tree, bool (*keeps)(void *arg, const struct sockaddr_storage *peer), void *arg);
+/* Trees are gone, or may be used no longer by some: what clients have where keeps() denies it ends, and they are told by
+ * SEQUENCE and by the status of their stateids.  keeps() must not wait. */
+void state_recheck(bool (*keeps)(uint32_t tree, const struct sockaddr_storage *peer));
 
 #endif
