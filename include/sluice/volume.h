@@ -130,7 +130,8 @@ struct volume_watcher {
     void (*access_changed)(void);                     /* other rules, or a volume or snapshot is gone */
     void (*restoring)(uint32_t volume, bool begins);  /* before, and after it has been restored or has not */
 };
-void volume_watch(const struct volume_watcher *watcher); /* one, whose memory stays; main thread, before anything changes */
+/* One, whose memory stays; main thread, before anything changes. */
+void volume_watch(const struct volume_watcher *watcher);
 
 struct store *volume_store(void);          /* the one given to volume_start() */
 int volume_start(struct store *store);     /* loads every volume; main thread */

@@ -1,4 +1,5 @@
-"""A client of minor version 1 or later with a session, opens and locks, for tests; on top of raw4."""
+"""A client of minor version 1 or later with a session, opens and locks, and one of minor version 0, for tests; on top of
+raw4."""
 import os
 import time
 
@@ -6,6 +7,8 @@ import rawrpc
 from harness import eq
 from raw4 import ANONYMOUS, Nfs4, Op, _bitmap, _change, _keep, _stateid, getfh, putfh, savefh
 from rawrpc import Reader, boolean, opaque, u32, u64
+
+READ, WRITE, BOTH = 1, 2, 3
 
 
 class Client41:
@@ -64,6 +67,21 @@ class Client41:
         if claim == 1:
             claims += u32(0)
         return self.call(putfh(fh), open_op(0, access, deny, self.clientid, owner, create, claims), getfh(), **options)
+
+
+class Client40:
+    def __init__(self, port, name=None):
+        self.nfs = Nfs4(port)
+        self.name = name or os.urandom(8)
+        done = ok(self.nfs.compound(Op(
+            "SETCLIENTID", os.urandom(8) + opaque(self.name) + u32(0x40000000) + opaque(b"tcp") +
+            opaque(b"127.0.0.1.0.1") + u32(1), _keep(clientid=Reader.u64, confirm=lambda r: r.take(8)))))
+        self.clientid, self.confirm = done[0].clientid, done[0].confirm
+        ok(self.nfs.compound(Op("SETCLIENTID_CONFIRM", u64(self.clientid) + self.confirm)))
+
+    def open(self, fh, name, seqid, owner=b"owner", access=BOTH, deny=0):
+        return self.nfs.compound(putfh(fh), open_op(seqid, access, deny, self.clientid, owner, None,
+                                                    u32(0) + opaque(name)), getfh())
 
 
 def open_op(seqid, access, deny, clientid, owner, create, claim):
@@ -151,6 +169,5 @@ class Sharer:
         self.client.nfs.close()
 
 
-READ, WRITE, BOTH = 1, 2, 3
 UNCHECKED, GUARDED, EXCLUSIVE, EXCLUSIVE_1 = range(4)
 TO_END = 2**64 - 1

@@ -6,8 +6,8 @@ import time
 
 import rawrpc
 from harness import Server, check, eq, run, test
-from client41 import (BOTH, READ, TO_END, UNCHECKED, GUARDED, EXCLUSIVE, EXCLUSIVE_1, WRITE, Client41, close, copy, lock,
-                      lockt, locku, ok, open_op, read_open)
+from client41 import (BOTH, READ, TO_END, UNCHECKED, GUARDED, EXCLUSIVE, EXCLUSIVE_1, WRITE, Client40, Client41, close,
+                      copy, lock, lockt, locku, ok, open_op, read_open)
 from raw4 import (ANONYMOUS, CURRENT, Nfs4, Op, _bitmap, _change, _keep, _stateid, fattr, getattr_, getfh, lookup, putfh,
                   putrootfh, read, remove, savefh, setattr_, write)
 from rawrpc import Reader, USER, boolean, opaque, u32, u64
@@ -189,21 +189,6 @@ def locks(context):
     eq(b.call(putfh(fh), lock(9, 0, 1, bl)).status, "BADXDR")
     reader = ok(b.open(context.dir, b"f", access=READ, owner=b"r"))[1].stateid
     eq(b.call(putfh(fh), lock(2, 0, 1, reader, b"C")).status, "OPENMODE")
-
-
-class Client40:
-    def __init__(self, port, name=None):
-        self.nfs = Nfs4(port)
-        self.name = name or os.urandom(8)
-        done = ok(self.nfs.compound(Op(
-            "SETCLIENTID", os.urandom(8) + opaque(self.name) + u32(0x40000000) + opaque(b"tcp") +
-            opaque(b"127.0.0.1.0.1") + u32(1), _keep(clientid=Reader.u64, confirm=lambda r: r.take(8)))))
-        self.clientid, self.confirm = done[0].clientid, done[0].confirm
-        ok(self.nfs.compound(Op("SETCLIENTID_CONFIRM", u64(self.clientid) + self.confirm)))
-
-    def open(self, fh, name, seqid, owner=b"owner", access=BOTH, deny=0):
-        return self.nfs.compound(putfh(fh), open_op(seqid, access, deny, self.clientid, owner, None,
-                                                    u32(0) + opaque(name)), getfh())
 
 
 @test

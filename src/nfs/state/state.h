@@ -241,7 +241,7 @@ void state_changed(struct state_change *change);
 /* A volume's tree becomes what a snapshot of it was: to be told before (`begins`) and after.  Its delegations are
  * recalled. */
 void state_tree_restored(uint32_t tree, bool begins);
-/* Trees are gone, or may be used no longer by some: what clients have where keeps() denies it ends, and they are told by
+/* Trees are gone, or may be used no longer by some: what clients have where keeps() denies it ends; they are told by
  * SEQUENCE and by the status of their stateids.  keeps() must not wait. */
 void state_recheck(bool (*keeps)(uint32_t tree, const struct sockaddr_storage *peer));
 
