@@ -18,7 +18,8 @@ check-unit: all $(UNIT_PROGRAMS) ## unit tests
 
 check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad input, random histories, a big directory
 	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_nfs4_state.py tests/nfs/test_nfs4_copy.py \
-		tests/nfs/test_nfs4_many.py tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
+		tests/nfs/test_nfs4_many.py tests/nfs/test_nfs4_delegations.py \
+		tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
 		tests/nfs/test_hot_path.py tests/nfs/test_watch.py 'tests/nfs/test_random_model.py --operations 8000 --seed $(SEED)' \
@@ -43,6 +44,7 @@ check-sanitizers: $(LIBNFS_OPS) ## protocol tests against a server built with AS
 	@$(MAKE) --no-print-directory SAN=address all
 	@tests/run SLUICE_BUILD=build-address BUILD=build-address LIBNFS_OPS=$(abspath $(LIBNFS_OPS)) PYTHONDONTWRITEBYTECODE=1 \
 		tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_nfs4_state.py tests/nfs/test_nfs4_copy.py \
+		tests/nfs/test_nfs4_delegations.py \
 		tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py tests/nfs/test_readahead.py tests/nfs/test_snapshots.py tests/nfs/test_watch.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
