@@ -77,7 +77,9 @@ static bool give(const struct state_caller *caller, struct state_client *client,
 {
     bool claims = open->claim == CLAIM_PREVIOUS;
     open->why_none = WND4_CONTENTION;
-    if (!open->immutable && (file->shares[1] /* is open to write */ || file->shares[2] || (withheld(&file->object) && !claims)))
+    bool in_the_way = file->shares[1] /* somebody writes */ || file->shares[2] /* or denies reading */ ||
+                      (withheld(&file->object) && !claims);
+    if (!open->immutable && in_the_way)
         return false;
     open->why_none = WND4_RESOURCE;
     if (has_one(file, client) || state_all.delegation_count >= state_all.options.delegations_most ||
