@@ -18,6 +18,9 @@ void nfs_limit_state(unsigned lease_seconds, unsigned grace_seconds);
 /* Registers the programs.  Main thread, after volume_start(), before rpc_start(). */
 int nfs_start(struct store *store);
 void nfs_stop(void);
+/* Somebody changes files of a volume who is no client: before (`begins`) and after, so that no client trusts its cache
+ * without asking.  Any thread. */
+void nfs_tree_changes(uint32_t tree, bool begins);
 /* Every few seconds.  Main thread. */
 void nfs_tick(void);
 

@@ -8,6 +8,7 @@
 
 #include "sluice/base_protocol.h"
 #include "sluice/base_worker.h"
+#include "sluice/nfs.h"
 
 enum { FAILURES_UNSENT = 1000, PROGRESS_MS = 1000, PAUSE_MS = 20 };
 
@@ -539,7 +540,9 @@ json_t *command_import(struct request *r)
         im->failures_end = &im->failures;
         pthread_mutex_init(&im->lock, NULL);
         pthread_mutex_init(&im->links_lock, NULL);
+        nfs_tree_changes(im->tree, true);
         answer = import_into(im, &job.st);
+        nfs_tree_changes(im->tree, false);
         free(im);
     }
     free(job.real);

@@ -66,7 +66,12 @@ static void access_changed(void)
     state_recheck(keeps);
 }
 
-static const struct volume_watcher watcher = {access_changed, state_tree_restored};
+static const struct volume_watcher watcher = {access_changed, state_tree_changes};
+
+void nfs_tree_changes(uint32_t tree, bool begins)
+{
+    state_tree_changes(tree, begins);
+}
 
 int nfs_start(struct store *store)
 {

@@ -13,13 +13,16 @@
 #include "sluice/base_metrics.h"
 #include "sluice/base_worker.h"
 
-enum { FILES = 4096 /* hashes of files */, WITHHELD_SECONDS = 10, WAIT_MS = 10, WAITS_MOST = 50, WAITERS_MOST = 256 };
+enum { FILES = 4096 /* hashes of files */, TREES = 64, WITHHELD_SECONDS = 10, WAIT_MS = 10, WAITS_MOST = 50, WAITERS_MOST = 256 };
 enum { WND4_NOT_WANTED = 0, WND4_CONTENTION = 1, WND4_RESOURCE = 2, WND4_NOT_SUPP_FTYPE = 3 };
 
 static _Atomic uint32_t changing[FILES]; /* changes in progress */
 static _Atomic uint32_t recalled_at[FILES]; /* seconds: the last conflict; 0: none */
-static _Atomic uint32_t restoring;          /* trees that become another one just now */
 static _Atomic uint32_t waiters;
+/* Trees that change by other ways than clients' calls; with the mutex. */
+static uint32_t trees[TREES];
+static unsigned tree_count;
+static bool too_many_trees; /* all are taken to change, until none does */
 
 static unsigned slot_of(const struct store_object *object)
 {
@@ -54,6 +57,14 @@ static bool wanted(const struct state_open *open)
            (open->claim == CLAIM_NULL || open->claim == CLAIM_FH);
 }
 
+static bool tree_changes(uint32_t tree)
+{
+    for (unsigned i = 0; i < tree_count; i++)
+        if (trees[i] == tree)
+            return true;
+    return too_many_trees;
+}
+
 /* Enters it, and takes it back if the file is being changed. */
 static struct state *enter(struct state_client *client, struct state_file *file, bool immutable)
 {
@@ -66,7 +77,7 @@ static struct state *enter(struct state_client *client, struct state_file *file,
         return state;
     atomic_fetch_add(&state_all.live_delegations, 1);
     atomic_fetch_add(&file->delegations, 1);
-    if (!atomic_load(&changing[slot_of(&file->object)]) && !atomic_load(&restoring))
+    if (!atomic_load(&changing[slot_of(&file->object)]) && !tree_changes(file->object.tree))
         return state;
     state_free(state);
     return NULL;
@@ -246,25 +257,40 @@ static bool is_of(const struct state *state, uint32_t tree)
     return state->file && state->file->object.tree == tree;
 }
 
-void state_tree_restored(uint32_t tree, bool begins)
+static void count_tree(uint32_t tree, bool begins)
+{
+    if (begins && tree_count < TREES)
+        trees[tree_count++] = tree;
+    else if (begins)
+        too_many_trees = true;
+    if (begins)
+        return;
+    unsigned at = 0;
+    while (at < tree_count && trees[at] != tree)
+        at++;
+    if (at < tree_count)
+        trees[at] = trees[--tree_count];
+    too_many_trees = too_many_trees && tree_count;
+}
+
+static void recall_all(struct state_client *client, uint32_t tree)
+{
+    for (struct state_link *at = client->states.next; at != &client->states; at = at->next) {
+        struct state *state = link_of(at, struct state, of_client);
+        if (state->kind == STATE_DELEGATION && is_of(state, tree))
+            recall(state);
+    }
+}
+
+void state_tree_changes(uint32_t tree, bool begins)
 {
     if (!state_all.running)
         return;
-    if (begins) {
-        atomic_fetch_add(&restoring, 1);
-        return;
-    }
     state_lock_all();
-    for (struct state_link *c = state_all.client_list.next; c != &state_all.client_list; c = c->next) {
-        struct state_client *client = link_of(c, struct state_client, all);
-        for (struct state_link *at = client->states.next; at != &client->states; at = at->next) {
-            struct state *state = link_of(at, struct state, of_client);
-            if (state->kind == STATE_DELEGATION && is_of(state, tree))
-                recall(state);
-        }
-    }
+    count_tree(tree, begins);
+    for (struct state_link *c = state_all.client_list.next; c != &state_all.client_list; c = c->next)
+        recall_all(link_of(c, struct state_client, all), tree);
     state_unlock_all();
-    atomic_fetch_sub(&restoring, 1);
 }
 
 /* The next that is no lock's: those go with their open. */

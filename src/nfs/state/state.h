@@ -238,9 +238,9 @@ struct state_change { /* zeroes at first */
 int state_changing(struct state_change *change, const struct state_caller *by, const struct store_object *object);
 void state_changed(struct state_change *change);
 
-/* A volume's tree becomes what a snapshot of it was: to be told before (`begins`) and after.  Its delegations are
- * recalled. */
-void state_tree_restored(uint32_t tree, bool begins);
+/* A volume's tree changes by other ways than clients' calls, by a restore or an import: to be told before (`begins`)
+ * and after.  Its delegations are recalled, and none is given meanwhile.  Any thread. */
+void state_tree_changes(uint32_t tree, bool begins);
 /* Trees are gone, or may be used no longer by some: what clients have where keeps() denies it ends; they are told by
  * SEQUENCE and by the status of their stateids.  keeps() must not wait. */
 void state_recheck(bool (*keeps)(uint32_t tree, const struct sockaddr_storage *peer));
