@@ -13,7 +13,8 @@
 #include "sluice/base_metrics.h"
 #include "sluice/base_worker.h"
 
-enum { FILES = 4096 /* hashes of files */, TREES = 64, WITHHELD_SECONDS = 10, WAIT_MS = 10, WAITS_MOST = 50, WAITERS_MOST = 256 };
+enum { FILES = 4096 /* hashes of files */, TREES = 64 };
+enum { WITHHELD_SECONDS = 10, WAIT_MS = 10, WAITS_MOST = 50, WAITERS_MOST = 256 };
 enum { WND4_NOT_WANTED = 0, WND4_CONTENTION = 1, WND4_RESOURCE = 2, WND4_NOT_SUPP_FTYPE = 3 };
 
 static _Atomic uint32_t changing[FILES]; /* changes in progress */
