@@ -3,10 +3,10 @@ import os
 
 import measure as m
 from fio import Fio
-from servers import Ganesha, Sluice
+from servers import Floor, Ganesha, Sluice
 
-COLUMNS = ("fio", "Ganesha", "Sluice")
-AGAINST = ("Ganesha", "fio")
+COLUMNS = ("fio", "Disk floor", "Ganesha", "Sluice")
+AGAINST = ("Ganesha", "fio", "Disk floor")
 STREAMS = 4
 RANDOM = (m.OPERATIONS, m.P50, m.P99, m.CPU_OPERATION, ("from disk", "from_disk", "{:.2f}"))
 BULK = (m.MEGABYTES, m.P99, m.CPU_GIGABYTE, ("from disk", "from_disk", "{:.2f}"))
@@ -55,16 +55,17 @@ def cold(bench):
     fio = Fio(bench)
     fio.lay_out(size)
     servers = bench.start(Ganesha(bench), Sluice(bench, cache="64M" if bench.quick else "128M"))
+    floor = bench.start(Floor(bench, f"{size >> 30}G", name="Disk floor", disk=True, file_size=part))
     for server in servers:
         server.load("read-seq", prepare=True, files=STREAMS, file_size=part)
     files = {"files": STREAMS, "file_size": part}
-    table = m.Table(bench, f"Not in RAM ({size >> 30} GiB in {STREAMS} files)", (*COLUMNS, "/ Ganesha", "/ fio"))
+    table = m.Table(bench, f"Not in RAM ({size >> 30} GiB in {STREAMS} files)", (*COLUMNS, "/ Ganesha", "/ fio", "/ floor"))
     lines = [
         compare(
             bench,
             "random 4 KiB READ, 64 in flight",
             lambda: fio.read("randread", "4k", 64, size),
-            servers,
+            floor + servers,
             "read-rand",
             conns=4,
             depth=16,
@@ -72,6 +73,7 @@ def cold(bench):
         )
     ]
     m.show_case(table, lines[0], RANDOM, COLUMNS, AGAINST)
+    bench.stop(floor)
     for streams in (1, STREAMS):
         line = compare(
             bench,

@@ -612,8 +612,10 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
-    int fd = floor_listen(o.port);
-    if (fd < 0 || (o.disk ? floor_disk(o.disk) : floor_content()))
+    if (o.disk ? floor_disk(o.disk) : floor_content())
+        return 1;
+    int fd = floor_listen(o.port); /* from now on it is there */
+    if (fd < 0)
         return 1;
     for (unsigned i = 0; i < o.threads; i++) {
         struct floor_thread *t = &threads[i];

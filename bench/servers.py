@@ -172,24 +172,29 @@ class Floor(Server):
 
     kind = "Floor"
 
-    def __init__(self, bench, size="1M", threads=None, name=None):
+    def __init__(self, bench, size="1M", threads=None, name=None, disk=False, file_size=None):
+        """`disk`: the content is in a file, which is read for each READ.  `file_size`: where each next file begins."""
         super().__init__(bench, name)
         self.threads = threads or bench.workers
         self.period = size_bytes(size)
+        self.disk, self.file_size = disk, file_size
 
     def start(self):
-        self.spawn(
-            [
-                os.path.join(BUILD, "bench", "floor"),
-                "--port",
-                str(self.port),
-                "--threads",
-                str(self.threads),
-                "--size",
-                str(self.period),
-            ]
-        )
-        wait_for_port(self.process, self.port, 20, "the floor")
+        command = [
+            os.path.join(BUILD, "bench", "floor"),
+            "--port",
+            str(self.port),
+            "--threads",
+            str(self.threads),
+            "--size",
+            str(self.period),
+        ]
+        if self.file_size:
+            command += ["--file-size", str(self.file_size)]
+        if self.disk:
+            command += ["--disk", os.path.join(self.scratch, "data")]
+        self.spawn(command)
+        wait_for_port(self.process, self.port, 60, "the floor")
 
 
 GANESHA_CONFIG = """

@@ -20,7 +20,7 @@ enum {
     RING_ENTRIES = 4096,
     RING_COMPLETIONS = 32768,
     READY_BUDGET = 4096, /* resumptions between two submissions */
-    COMPLETIONS_LEAST = 16, /* of a pass, or half of those there are: replies leave, and reads begin, in between */
+    COMPLETIONS_LEAST = 64, /* of a pass, or half of those there are: replies leave, and reads begin, in between */
     ROUNDS_MOST = 16,    /* of coroutines and end-of-pass tasks in one pass */
     DRAIN_MS = 1000,
     SPAWN_RETRY_MS = 1,

@@ -28,7 +28,6 @@ struct seg;
 struct seg_read_op {
     struct ring_wait wait;
     struct seg *seg;
-    struct seg_worker *worker;
     place_t place;
     const struct iovec *iov;
     unsigned iov_count, blocks;

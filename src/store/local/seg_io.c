@@ -13,9 +13,7 @@ enum {
     BATCH_VECTORS = 256, /* of one merged write */
     BATCH_BLOCKS = 256,
     WRITE_TRIES = 3,
-    SUBMIT_FROM = 16,  /* reads queued: the device can begin */
-    SUBMIT_EARLY = 4,  /* the same while it has few */
-    DEVICE_BUSY = 32,  /* reads of the worker that it has */
+    SUBMIT_FROM = 64, /* reads queued: the device can begin.  Each submission may be a VM exit: fewer are dearer */
     QUIET_NS = 1000000000,
 };
 
@@ -188,7 +186,7 @@ static void read_submit(struct seg_read_op *op)
     else
         io_uring_prep_readv(sqe, op->seg->fd, op->iov, op->iov_count, at);
     ring_op_attach(sqe, &op->wait.op);
-    worker_submit_from(op->worker->reading < DEVICE_BUSY ? SUBMIT_EARLY : SUBMIT_FROM);
+    worker_submit_from(SUBMIT_FROM);
 }
 
 /* Frames of neighbouring places often are neighbours in the arena too: then they are one buffer. */
@@ -212,8 +210,6 @@ int seg_read_begin(struct local *l, struct seg_read_op *op, place_t place, const
     if (!op->seg)
         return -ENOENT;
     op->fixed = fixed_of(l, iov, iov_count);
-    op->worker = &l->segs->workers[worker_index(worker_self())];
-    op->worker->reading++;
     read_submit(op);
     metric_add(METRIC_read_disk_ops, 1);
     metric_add(METRIC_read_disk_bytes, (uint64_t)blocks * SEG_BLOCK);
@@ -242,7 +238,6 @@ int seg_read_end(struct seg_read_op *op)
     }
     if (result >= 0 && (size_t)result < whole)
         zero_from(op, (size_t)result);
-    op->worker->reading--;
     seg_put(op->seg);
     op->seg = NULL;
     return result < 0 ? result : 0;

@@ -59,7 +59,6 @@ struct seg_worker {
     struct seg_request *first, *last; /* writes of this pass */
     struct task flush;
     bool flush_queued;
-    unsigned reading; /* reads begun and not ended */
 };
 
 struct seg_sync {
