@@ -69,6 +69,7 @@ static void one_compound(const uint8_t *bytes, size_t length)
         must(xdr_used(&call.out) + slice_bytes <= REPLY_MOST, "the reply's size");
         touch(reply, xdr_used(&call.out));
     }
+    answer_back_calls(-ENOTCONN, NULL, 0);
     free(reply);
     free(args);
 }

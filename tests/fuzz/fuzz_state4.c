@@ -3,6 +3,7 @@
  * at after each:
  *   - a slot answers a repeated request with the same reply, and one of other numbers, content or principal not;
  *   - a stateid is of use to its own client alone;
+ *   - nobody writes a file of which somebody else has a delegation that is not being recalled;
  *   - opens of one file do not deny each other what they have; locks of different owners do not overlap;
  *   - the counts are those of what there is, and go back to zero when all clients have expired.
  * Requests may be in progress while others come, and while their session or client ends. */
@@ -105,10 +106,14 @@ int __wrap_state_table_init(struct state_table *table, uint64_t buckets)
     return __real_state_table_init(table, 8);
 }
 
+static void answer(unsigned how);
+static unsigned answers; /* how clients answer while somebody waits */
+
 void __wrap_coro_sleep(unsigned ms)
 {
     now_ns += ms * UINT64_C(1000000);
     run_spawned();
+    answer(answers);
 }
 
 void blocking_run(void (*fn)(void *arg), void *arg)
@@ -201,7 +206,8 @@ static struct m_state {
     struct nfs4_stateid stateid;
     uint64_t client;
     unsigned object;
-    bool is_lock, there;
+    enum state_kind kind;
+    bool there;
 } states[STATES];
 
 static struct pending { /* a COMPOUND behind its SEQUENCE */
@@ -271,14 +277,15 @@ static struct m_state *state_known(const struct nfs4_stateid *stateid)
     return NULL;
 }
 
-static struct m_state *keep_state(uint64_t client, unsigned object, bool is_lock, const struct nfs4_stateid *stateid)
+static struct m_state *keep_state(uint64_t client, unsigned object, enum state_kind kind,
+                                  const struct nfs4_stateid *stateid)
 {
     struct m_state *to = state_known(stateid);
     if (to)
-        must(to->client == client && to->is_lock == is_lock && to->object == object % OBJECTS, "a stateid means one state");
+        must(to->client == client && to->kind == kind && to->object == object % OBJECTS, "a stateid means one state");
     else
         to = &states[next_state++ % STATES];
-    *to = (struct m_state){*stateid, client, object % OBJECTS, is_lock, true};
+    *to = (struct m_state){*stateid, client, object % OBJECTS, kind, true};
     return to;
 }
 
@@ -295,7 +302,7 @@ static struct nfs4_stateid some_stateid(struct m_state **state)
         stateid.other[step[2] % NFS4_OTHER_SIZE] ^= 1;
     *state = state_known(&stateid);
     if (!*state) {
-        unknown = (struct m_state){.object = from->object, .is_lock = from->is_lock};
+        unknown = (struct m_state){.object = from->object, .kind = from->kind};
         *state = &unknown;
     }
     return stateid;
@@ -338,6 +345,8 @@ static void create_session(void)
     struct state_caller caller = caller_of(&call, 1, step[3] & 1);
     uint32_t delta = deltas[step[2] % 8];
     struct state_create_session c = {.clientid = client->id, .sequence = client->sequence + delta};
+    c.flags = step[2] & 0x10 ? CREATE_SESSION4_CONN_BACK_CHAN : 0;
+    c.security.known = true;
     c.fore = c.back = (struct state_channel){0, 4096, 4096, REPLY_BYTES, 8, 1 + step[3] / 64 % SLOTS};
     bool alive = is_alive(client->id);
     enum nfs4_status status = state_create_session(&caller, &c);
@@ -467,15 +476,32 @@ static struct state_caller *some_caller(uint64_t *client)
     return &p->caller;
 }
 
+/* With the hold of the file that the protocol takes before. */
+static enum nfs4_status open_it(struct state_caller *caller, uint64_t client, unsigned object, struct state_open *o)
+{
+    enum nfs4_status status = state_may_open(caller, o);
+    if (status != NFS4_OK)
+        return status;
+    holds++;
+    status = state_open(caller, o);
+    if (!o->hold_taken)
+        holds--;
+    if (status == NFS4_OK)
+        keep_state(client, object, STATE_OPEN, &o->stateid);
+    return status;
+}
+
 static void open_41(struct state_caller *caller, uint64_t client)
 {
     struct state_open o = {.open_owner = name_of(step[1]), .claim = step[1] & 0x10 ? CLAIM_PREVIOUS : CLAIM_FH,
                            .access = 1 + step[3] % 3, .deny = step[3] / 4 % 4, .object = object_of(step[1] >> 5)};
-    enum nfs4_status status = state_may_open(caller, &o);
-    if (status == NFS4_OK)
-        status = state_open(caller, &o);
-    if (status == NFS4_OK)
-        keep_state(client, step[1] >> 5, false, &o.stateid);
+    o.immutable = step[3] & 0x40;
+    o.object.tree += o.immutable;
+    if (o.immutable && (o.access != OPEN4_SHARE_ACCESS_READ || o.deny))
+        return; /* of a snapshot */
+    open_it(caller, client, step[1] >> 5, &o);
+    if (o.given == OPEN_DELEGATE_READ)
+        keep_state(client, step[1] >> 5, STATE_DELEGATION, &o.given_stateid);
 }
 
 static void close_41(struct state_caller *caller, uint64_t client)
@@ -485,7 +511,7 @@ static void close_41(struct state_caller *caller, uint64_t client)
     struct store_object object = object_of(state->object);
     enum nfs4_status status = state_close(caller, &object, &stateid);
     mine(&sent, state, client, status);
-    must(status != NFS4_OK || !state->there || !state->is_lock, "CLOSE of a lock's stateid");
+    must(status != NFS4_OK || !state->there || state->kind == STATE_OPEN, "CLOSE of another state");
 }
 
 static void downgrade_41(struct state_caller *caller, uint64_t client)
@@ -496,7 +522,7 @@ static void downgrade_41(struct state_caller *caller, uint64_t client)
     enum nfs4_status status = state_open_downgrade(caller, &object, 1 + step[3] % 3, step[3] / 4 % 4, &stateid);
     mine(&sent, state, client, status);
     if (status == NFS4_OK && state->there)
-        keep_state(client, state->object, false, &stateid);
+        keep_state(client, state->object, STATE_OPEN, &stateid);
 }
 
 static void io(struct state_caller *caller, uint64_t client)
@@ -525,12 +551,12 @@ static void lock_41(struct state_caller *caller, uint64_t client)
     struct nfs4_stateid stateid = some_stateid(&state);
     struct state_lock lock = some_lock();
     lock.stateid = stateid;
-    lock.new_owner = !state->is_lock;
+    lock.new_owner = state->kind != STATE_LOCK;
     lock.object = object_of(state->object);
     enum nfs4_status status = state_lock(caller, &lock);
     mine(&stateid, state, client, status);
     if (status == NFS4_OK && state->there)
-        keep_state(client, state->object, true, &lock.stateid);
+        keep_state(client, state->object, STATE_LOCK, &lock.stateid);
 }
 
 static void locku_41(struct state_caller *caller, uint64_t client)
@@ -543,7 +569,7 @@ static void locku_41(struct state_caller *caller, uint64_t client)
     enum nfs4_status status = state_locku(caller, &lock);
     mine(&stateid, state, client, status);
     if (status == NFS4_OK && state->there)
-        keep_state(client, state->object, true, &lock.stateid);
+        keep_state(client, state->object, STATE_LOCK, &lock.stateid);
 }
 
 static void lockt_41(struct state_caller *caller, uint64_t client)
@@ -552,6 +578,15 @@ static void lockt_41(struct state_caller *caller, uint64_t client)
     lock.object = object_of(step[1]);
     lock.clientid = client;
     state_lockt(caller, &lock);
+}
+
+static void return_delegation(struct state_caller *caller, uint64_t client)
+{
+    struct m_state *state;
+    struct nfs4_stateid stateid = some_stateid(&state);
+    struct store_object object = object_of(state->object);
+    object.tree += step[3] & 1;
+    mine(&stateid, state, client, state_delegreturn(caller, &object, &stateid));
 }
 
 static void test_and_free(struct state_caller *caller, uint64_t client)
@@ -566,7 +601,7 @@ static void test_and_free(struct state_caller *caller, uint64_t client)
 static void in_session(unsigned what)
 {
     static void (*const all[])(struct state_caller *caller, uint64_t client) = {
-        open_41, close_41, downgrade_41, io, lock_41, locku_41, lockt_41, test_and_free};
+        open_41, close_41, downgrade_41, io, lock_41, locku_41, lockt_41, test_and_free, return_delegation};
     uint64_t client;
     struct state_caller *caller = some_caller(&client);
     if (caller)
@@ -579,6 +614,63 @@ static void reclaim_complete(void)
     struct state_caller *caller = some_caller(&client);
     if (caller)
         state_reclaim_complete(caller, step[3] & 1);
+}
+
+/* ---- callbacks, and who changes files without an open ---- */
+
+static size_t put_words(uint8_t *to, const uint32_t *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t word = htobe32(words[i]);
+        memcpy(to + 4 * i, &word, 4);
+    }
+    return 4 * count;
+}
+
+/* CB_COMPOUND4res of CB_SEQUENCE and CB_RECALL. */
+static void answer(unsigned how)
+{
+    static const uint32_t statuses[] = {NFS4_OK, NFS4ERR_DELAY, NFS4ERR_BADSESSION, NFS4ERR_SEQ_MISORDERED};
+    uint32_t sequence = statuses[how / 2 % 4], recall = how & 1 ? NFS4ERR_BAD_STATEID : NFS4_OK;
+    const uint32_t good[] = {recall, 0, 2, 11, NFS4_OK, 0, 0, 0, 0, 1, 0, 0, 0, 4, recall};
+    const uint32_t bad[] = {sequence, 0, 1, 11, sequence};
+    uint8_t bytes[sizeof good];
+    size_t length = sequence ? put_words(bytes, bad, 5) : put_words(bytes, good, 15);
+    if (how % 16 == 8)
+        return; /* not yet */
+    answer_back_calls(how % 16 == 9 ? -ENOTCONN : how % 16 == 10 ? -ETIMEDOUT : 0, bytes, how % 16 == 11 ? 10 : length);
+}
+
+static void answer_now(void)
+{
+    answer(step[1]);
+    answers = step[2];
+}
+
+static void change(void)
+{
+    struct state_change change = {0};
+    uint64_t client;
+    struct state_caller *caller = step[3] & 1 ? some_caller(&client) : NULL;
+    struct store_object object = object_of(step[1]);
+    int error = state_changing(&change, caller, &object);
+    must(!error || error == SL_EDELAY, "what a change is told");
+    state_changed(&change);
+}
+
+static bool keeps(uint32_t tree, const struct sockaddr_storage *peer)
+{
+    return tree == TREE + (step[1] & 1);
+}
+
+static void recheck(void)
+{
+    if (step[2] & 1) {
+        state_recheck(keeps);
+        return;
+    }
+    state_tree_restored(TREE, true);
+    state_tree_restored(TREE, false);
 }
 
 /* ---- minor version 0 ---- */
@@ -627,11 +719,7 @@ static void open_40(void)
         state_seqid_end(o.owner, NFS4_OK, (struct state_bytes){0}, NULL);
         return;
     }
-    enum nfs4_status status = state_may_open(&caller, &o);
-    if (status == NFS4_OK)
-        status = state_open(&caller, &o);
-    if (status == NFS4_OK)
-        keep_state(client->id, step[2] >> 4, false, &o.stateid);
+    enum nfs4_status status = open_it(&caller, client->id, step[2] >> 4, &o);
     uint8_t text[8] = {(uint8_t)status, step[2], step[3]};
     state_seqid_end(o.owner, status, (struct state_bytes){text, sizeof text}, &o.object);
     if (status == NFS4ERR_STALE_CLIENTID || status == NFS4ERR_RESOURCE || status == NFS4ERR_BAD_STATEID)
@@ -661,11 +749,11 @@ static enum nfs4_status with_40(struct state_caller *caller, struct m_state *sta
     default:
         lock.object = object;
         lock.stateid = *stateid;
-        lock.new_owner = !state->is_lock;
+        lock.new_owner = state->kind != STATE_LOCK;
         lock.clientid = state->client;
         status = step[2] % 6 == 4 ? state_lock(caller, &lock) : state_locku(caller, &lock);
         if (status == NFS4_OK && lock.new_owner)
-            keep_state(state->client, state->object, true, &lock.stateid);
+            keep_state(state->client, state->object, STATE_LOCK, &lock.stateid);
         return status;
     }
 }
@@ -711,11 +799,26 @@ static void look_at_ranges(const struct state_file *file)
     }
 }
 
+/* Nobody else writes, or denies reading, unless it is being recalled.  1 unless it never is. */
+static uint32_t look_at_delegation(const struct state_file *file, const struct state *delegation)
+{
+    for (struct state_link *at = file->opens.next; at != &file->opens; at = at->next) {
+        struct state *open = link_of(at, struct state, of_file);
+        bool meets = open->kind == STATE_OPEN && open->client != delegation->client &&
+                     (open->access & OPEN4_SHARE_ACCESS_WRITE || open->deny & OPEN4_SHARE_DENY_READ);
+        must(!meets || delegation->immutable || delegation->recalled_since, "a delegation beside a writer");
+    }
+    return !delegation->immutable;
+}
+
 static void look_at_file(const struct state_file *file)
 {
-    uint32_t shares[4] = {0};
+    uint32_t shares[4] = {0}, delegations = 0;
     for (struct state_link *at = file->opens.next; at != &file->opens; at = at->next) {
         struct state *a = link_of(at, struct state, of_file);
+        must(a->file == file, "whose a state is");
+        if (a->kind == STATE_DELEGATION)
+            delegations += look_at_delegation(file, a);
         if (a->kind != STATE_OPEN)
             continue;
         for (unsigned i = 0; i < 4; i++)
@@ -726,6 +829,7 @@ static void look_at_file(const struct state_file *file)
             must(b->kind != STATE_OPEN || !((a->access & b->deny) | (a->deny & b->access)), "shares conflict");
         }
     }
+    must(delegations == file->delegations, "delegations of a file are counted");
     must(memcmp(shares, file->shares, sizeof shares) == 0, "shares are counted");
     must(file->deny == ((shares[2] ? 1u : 0) | (shares[3] ? 2u : 0)), "the sum of what is denied");
     look_at_ranges(file);
@@ -733,7 +837,7 @@ static void look_at_file(const struct state_file *file)
 
 static void look_at_everything(void)
 {
-    uint64_t client_count = 0, session_count = 0, state_count = 0, owner_count = 0;
+    uint64_t client_count = 0, session_count = 0, state_count = 0, owner_count = 0, delegations = 0, live = 0;
     for (struct state_link *c = state_all.client_list.next; c != &state_all.client_list; c = c->next) {
         struct state_client *client = link_of(c, struct state_client, all);
         must(!client->gone, "who is gone is in no list");
@@ -744,12 +848,18 @@ static void look_at_everything(void)
             owner_count++;
         for (struct state_link *at = client->states.next; at != &client->states; at = at->next) {
             struct state *state = link_of(at, struct state, of_client);
-            must(state->client == client && state->owner->client == client, "whose a state is");
-            look_at_file(state->file);
+            must(state->client == client && (!state->owner || state->owner->client == client), "whose a state is");
+            must(!state->file == (state->revoked != 0), "what is revoked has no file");
+            must(!state->owner == (state->kind == STATE_DELEGATION || state->revoked), "a delegation has no owner");
+            if (state->file)
+                look_at_file(state->file);
             state_count++;
+            delegations += state->kind == STATE_DELEGATION;
+            live += state->kind == STATE_DELEGATION && state->file && !state->immutable;
         }
     }
     must(client_count == state_all.client_count && session_count == state_all.session_count, "clients, sessions counted");
+    must(delegations == state_all.delegation_count && live == state_all.live_delegations, "delegations counted");
     must(state_count == state_all.state_count && owner_count == state_all.owner_count, "states, owners counted");
 }
 
@@ -759,6 +869,8 @@ static void end_all(void)
 {
     while (pending_count)
         end_pending(0);
+    while (back_call_count)
+        answer_back_calls(-ENOTCONN, NULL, 0);
 }
 
 static void start(void)
@@ -800,7 +912,8 @@ static void let_all_expire(void)
     while (client_make_room())
         continue;
     must(!state_all.client_count && !state_all.session_count && !state_all.owner_count && !state_all.state_count &&
-             !state_all.range_count, "counts are zero when all have expired");
+             !state_all.range_count && !state_all.delegation_count && !state_all.live_delegations && !holds,
+         "counts are zero when all have expired");
     state_unlock_all();
     recovery_in_grace();
     run_spawned();
@@ -808,18 +921,18 @@ static void let_all_expire(void)
 
 static void one_step(void)
 {
-    unsigned what = step[0] % 24;
+    unsigned what = step[0] % 28;
     static void (*const others[])(void) = {
         exchange, exchange, create_session, create_session, sequence, sequence, sequence, destroy_session,
         destroy_clientid, reclaim_complete, set_clientid, confirm_clientid, open_40, by_stateid_40, release_lockowner,
-        let_time_pass};
-    if (what < 8)
+        let_time_pass, answer_now, change, recheck};
+    if (what < 9)
         in_session(what);
     else
-        others[what - 8]();
+        others[what - 9]();
     if (step[0] >= 0xf0 && pending_count)
         end_pending(step[3] % pending_count);
-    if (step[0] == 0xef)
+    if (step[0] == 0xee)
         restart();
     if (step[0] & 0x40)
         run_spawned();
@@ -838,6 +951,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(sessions, 0, sizeof sessions);
     memset(slots, 0, sizeof slots);
     memset(states, 0, sizeof states);
+    answers = 0;
     for (unsigned steps = 0; size >= 4 && steps < STEPS_MOST; steps++, size -= 4, data += 4) {
         step = data;
         one_step();

@@ -4,9 +4,9 @@ import os
 import random
 import sys
 
-(OPEN, CLOSE, DOWNGRADE, IO, LOCK, LOCKU, LOCKT, TEST, EXCHANGE, EXCHANGE2, CREATE, CREATE2, SEQUENCE, SEQUENCE2, SEQUENCE3,
- DESTROY, DESTROY_ID, RECLAIM, SET, CONFIRM, OPEN4, STATE4, RELEASE, TIME) = range(24)
-
+(OPEN, CLOSE, DOWNGRADE, IO, LOCK, LOCKU, LOCKT, TEST, RETURN, EXCHANGE, EXCHANGE2, CREATE, CREATE2, SEQUENCE, SEQUENCE2, SEQUENCE3,
+ DESTROY, DESTROY_ID, RECLAIM, SET, CONFIRM, OPEN4, STATE4, RELEASE, TIME, ANSWER, CHANGE,
+ RECHECK) = range(28)
 
 
 def step(what, *rest):
@@ -19,7 +19,7 @@ def begin(session, slot=0, how=0x10):
 
 def clients(many):
     """They have a session each and have said that they reclaim nothing."""
-    return b"".join(step(EXCHANGE, i, 0) + step(CREATE, i, 0, 0xc0) + begin(i) + step(RECLAIM, 0, i, 0)
+    return b"".join(step(EXCHANGE, i, 0) + step(CREATE, i, 0x10, 0xc0) + begin(i) + step(RECLAIM, 0, i, 0) + step(ANSWER)
                     for i in range(many))
 
 
@@ -30,6 +30,8 @@ def in_sessions(rng, steps):
         what = rng.choice((OPEN, OPEN, LOCK, LOCK, LOCKU, LOCKT, IO, CLOSE, DOWNGRADE, TEST))
         number = rng.randrange(4) | rng.randrange(3) << 5 if what == OPEN else rng.randrange(12)
         out += step(what, number, rng.randrange(256), rng.randrange(0x1f))
+        if rng.random() < 0.2:
+            out += step(rng.choice((RETURN, CHANGE, RECHECK, ANSWER)), rng.randrange(12), rng.randrange(12), rng.randrange(2))
         if rng.random() < 0.1:
             out += step(TIME, rng.randrange(256), 1)
     return out
@@ -61,7 +63,7 @@ def repeats(rng, steps):
 def restarts(rng, steps):
     out = b""
     for _ in range(3):
-        out += in_sessions(rng, steps // 3) + step(0xef, 0, 0, 0)
+        out += in_sessions(rng, steps // 3) + step(0xee, 0, 0, 0)
     return out
 
 
