@@ -13,8 +13,9 @@ enum { NFS_HANDLE_SIZE = 32 };
 
 /* Which versions of NFS are served: before nfs_start(), where it is not version 3 alone.  -EINVAL: none. */
 int nfs_serve(bool three, bool four);
-/* NFSv4's lease, and how long clients may reclaim after a restart: before nfs_start(). */
-void nfs_limit_state(unsigned lease_seconds, unsigned grace_seconds);
+/* How much of NFSv4's state there may be, and for how long: before nfs_start(). */
+struct state_options;
+void nfs_limit_state(const struct state_options *options);
 /* Registers the programs.  Main thread, after volume_start(), before rpc_start(). */
 int nfs_start(struct store *store);
 void nfs_stop(void);

@@ -8,20 +8,6 @@
 
 enum { PORT_PRIVILEGED = 1023, PORT_OTHER = 1024 };
 
-static bool address_parse(const char *text, struct sockaddr_storage *peer)
-{
-    struct sockaddr_in *four = (struct sockaddr_in *)peer;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)peer;
-    memset(peer, 0, sizeof *peer);
-    if (inet_pton(AF_INET, text, &four->sin_addr) == 1)
-        peer->ss_family = AF_INET;
-    else if (inet_pton(AF_INET6, text, &six->sin6_addr) == 1)
-        peer->ss_family = AF_INET6;
-    else
-        return false;
-    return true;
-}
-
 static void set_port(struct sockaddr_storage *peer, in_port_t port)
 {
     if (peer->ss_family == AF_INET)

@@ -25,6 +25,7 @@ static const struct command commands[] = {
     {"metrics", command_metrics, " "},
     {"stats", command_stats, " name "},
     {"clients", command_clients, " "},
+    {"clients-evict", command_clients_evict, " client "},
     {"activity", command_activity, " "},
     {"events", command_events, " last "},
     {"settle", command_settle, " "},

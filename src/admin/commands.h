@@ -3,6 +3,8 @@
 #ifndef SLUICE_ADMIN_COMMANDS_H
 #define SLUICE_ADMIN_COMMANDS_H
 
+#include <netinet/in.h>
+
 #include "admin/control.h"
 #include "admin/options.h"
 #include "sluice/volume.h"
@@ -17,6 +19,7 @@ json_t *command_status(struct request *r);
 json_t *command_metrics(struct request *r);
 json_t *command_stats(struct request *r);
 json_t *command_clients(struct request *r);
+json_t *command_clients_evict(struct request *r); /* client_commands.c */
 json_t *command_activity(struct request *r);
 json_t *command_events(struct request *r);
 json_t *command_settle(struct request *r);
@@ -75,6 +78,15 @@ int volume_copy(struct volume_copy *to, const struct volume_info *info); /* -ENO
 json_t *volume_copy_of(uint32_t tree, struct volume_copy *out);           /* the same by number */
 /* The snapshot that "VOL@NAME" names, and its volume.  NULL when found, else the answer. */
 json_t *snapshot_find(const char *text, uint32_t *volume, uint32_t *snapshot);
+
+/* NFSv4's clients, an array; NULL: no memory (client_commands.c). */
+json_t *describe_nfs4_clients(void);
+
+/* ---- addresses of hosts (address.c) ---- */
+
+enum { ADDRESS_ROOM = INET6_ADDRSTRLEN };
+bool address_parse(const char *text, struct sockaddr_storage *address); /* its port is 0 */
+const char *address_text(char to[ADDRESS_ROOM], const struct sockaddr_storage *address);
 
 /* ---- paths in a volume (paths.c) ---- */
 

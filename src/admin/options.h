@@ -12,7 +12,7 @@ struct options {
     uint64_t cache, map_size, segment_size, reserve;
     uint64_t bytes_in_flight, bytes_per_connection, send_buffer, record_max, duplicate_bytes;
     unsigned inode_entries, name_entries, map_entries, duplicate_entries;
-    unsigned nfs_lease, nfs_grace;
+    unsigned nfs_lease, nfs_grace, nfs4_clients, nfs4_sessions, nfs4_opens, nfs4_locks, nfs4_delegations;
     unsigned workers, blocking_threads, coroutines;
     unsigned connections_max, requests_per_connection;
     unsigned slow_operation_ms, groups_lifetime;

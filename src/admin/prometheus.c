@@ -103,6 +103,56 @@ static double duplicate_bytes(const struct scrape *s)
     return (double)s->rpc.duplicate_bytes;
 }
 
+static double nfs4_clients(const struct scrape *s)
+{
+    return (double)s->state.clients;
+}
+
+static double nfs4_clients_most(const struct scrape *s)
+{
+    return commands_options->nfs4_clients;
+}
+
+static double nfs4_sessions(const struct scrape *s)
+{
+    return (double)s->state.sessions;
+}
+
+static double nfs4_sessions_most(const struct scrape *s)
+{
+    return commands_options->nfs4_sessions;
+}
+
+static double nfs4_opens(const struct scrape *s)
+{
+    return (double)s->state.opens;
+}
+
+static double nfs4_opens_most(const struct scrape *s)
+{
+    return commands_options->nfs4_opens;
+}
+
+static double nfs4_locks(const struct scrape *s)
+{
+    return (double)s->state.locks;
+}
+
+static double nfs4_locks_most(const struct scrape *s)
+{
+    return commands_options->nfs4_locks;
+}
+
+static double nfs4_delegations(const struct scrape *s)
+{
+    return (double)s->state.delegations;
+}
+
+static double nfs4_delegations_most(const struct scrape *s)
+{
+    return commands_options->nfs4_delegations;
+}
+
 static double pool_bytes(const struct scrape *s)
 {
     return (double)s->pool.bytes_total;
@@ -165,6 +215,16 @@ static const struct {
     {"sluice_in_flight_bytes", "gauge", "Calls and replies in memory", bytes_in_flight},
     {"sluice_duplicate_replies", "gauge", "Replies kept for repeated requests", duplicate_entries},
     {"sluice_duplicate_replies_bytes", "gauge", "Replies kept for repeated requests, their size", duplicate_bytes},
+    {"sluice_nfs4_clients", "gauge", "NFSv4 clients", nfs4_clients},
+    {"sluice_nfs4_clients_limit", "gauge", "Most of these", nfs4_clients_most},
+    {"sluice_nfs4_sessions", "gauge", "Sessions of NFSv4.1 and 4.2", nfs4_sessions},
+    {"sluice_nfs4_sessions_limit", "gauge", "Most of these", nfs4_sessions_most},
+    {"sluice_nfs4_opens", "gauge", "Opens of NFSv4 clients, with the lock-owners in them", nfs4_opens},
+    {"sluice_nfs4_opens_limit", "gauge", "Most of these", nfs4_opens_most},
+    {"sluice_nfs4_locks", "gauge", "Byte ranges that NFSv4 clients have locked", nfs4_locks},
+    {"sluice_nfs4_locks_limit", "gauge", "Most of these", nfs4_locks_most},
+    {"sluice_nfs4_delegations", "gauge", "Delegations of NFSv4 clients", nfs4_delegations},
+    {"sluice_nfs4_delegations_limit", "gauge", "Most of these", nfs4_delegations_most},
     {"sluice_pool_size_bytes", "gauge", "File system under the pool", pool_bytes},
     {"sluice_pool_free_bytes", "gauge", "What is free of it", pool_free},
     {"sluice_pool_nearly_full", "gauge", "1 while less than a tenth is available, of the file system or for metadata",

@@ -95,6 +95,7 @@ int scrape_take(struct scrape *s)
     *s = (struct scrape){.now_ns = clock_monotonic_ns()};
     store->ops->status(store, &s->pool);
     rpc_stats(&s->rpc);
+    state_count(&s->state);
     int error = add_volume(s) ? volume_each(take_volume, s) : -ENOMEM;
     for (unsigned i = 0; i < s->count; i++) {
         struct scraped_volume *v = &s->volumes[i];

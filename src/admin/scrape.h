@@ -4,6 +4,7 @@
 #define SLUICE_ADMIN_SCRAPE_H
 
 #include "sluice/nfs.h"
+#include "sluice/nfs_state.h"
 #include "sluice/rpc.h"
 #include "sluice/store.h"
 #include "sluice/volume.h"
@@ -24,6 +25,7 @@ struct scrape {
     uint64_t now_ns; /* monotonic */
     struct store_status pool;
     struct rpc_stats rpc;
+    struct state_counts state; /* zeroes where NFSv4 is not served */
     struct scraped_volume *volumes; /* the one of calls without a volume first, then by name */
     unsigned count, room;
 };

@@ -17,6 +17,7 @@
 #include "sluice/base_notify.h"
 #include "sluice/base_worker.h"
 #include "sluice/nfs.h"
+#include "sluice/nfs_state.h"
 #include "sluice/rpc.h"
 
 #ifndef SLUICE_VERSION
@@ -214,7 +215,10 @@ static int with_store(const struct options *o, struct store *store)
         log_error("sluiced", "the volumes cannot be read: %s", sl_strerror(error));
         return error;
     }
-    nfs_limit_state(o->nfs_lease, o->nfs_grace);
+    nfs_limit_state(&(struct state_options){
+        .lease_seconds = o->nfs_lease, .grace_seconds = o->nfs_grace, .clients_most = o->nfs4_clients,
+        .sessions_most = o->nfs4_sessions, .opens_most = o->nfs4_opens, .locks_most = o->nfs4_locks,
+        .delegations_most = o->nfs4_delegations});
     nfs_serve(options_nfs_version(o, "3"), options_nfs_version(o, "4")); /* one of them at least */
     error = nfs_start(store);
     if (error) {

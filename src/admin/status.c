@@ -8,6 +8,7 @@
 #include "admin/warm.h"
 #include "sluice/base_worker.h"
 #include "sluice/nfs.h"
+#include "sluice/nfs_state.h"
 #include "sluice/rpc.h"
 
 static int count_volume(void *arg, const struct volume_info *info)
@@ -60,15 +61,26 @@ static json_t *client_status(void)
                      (json_int_t)stats.duplicate_bytes);
 }
 
+/* Null where NFSv4 is not served. */
+static json_t *nfs4_status(void)
+{
+    struct state_counts counts;
+    if (!state_count(&counts))
+        return json_null();
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "clients", (json_int_t)counts.clients, "sessions",
+                     (json_int_t)counts.sessions, "opens", (json_int_t)counts.opens, "locks",
+                     (json_int_t)counts.locks, "delegations", (json_int_t)counts.delegations);
+}
+
 json_t *command_status(struct request *r)
 {
     unsigned volumes = 0;
     volume_each(count_volume, &volumes);
     json_t *procedures = json_array();
     nfs_each_procedure(add_procedure, procedures);
-    return json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}", "pid", (int)getpid(), "uptime",
+    return json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "pid", (int)getpid(), "uptime",
                      (json_int_t)(time(NULL) - commands_started), "workers", (int)workers_count(),
                      "coroutines", (int)coro_count(), "volumes", (int)volumes, "listen", listeners(),
                      "metrics", metrics_http_url(), "pool", pool_status(), "clients", client_status(),
-                     "procedures", procedures, "warming", warm_status());
+                     "nfs4", nfs4_status(), "procedures", procedures, "warming", warm_status());
 }

@@ -1,7 +1,5 @@
 /* What goes on: `sluice stats`, `sluice clients`, `sluice top`. */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,17 +125,12 @@ static json_t *volumes_of(const struct scrape *s, const struct rpc_client_info *
 
 static json_t *describe_client(const struct scrape *s, const struct rpc_client_info *client)
 {
-    char address[INET6_ADDRSTRLEN] = "unknown";
-    const struct sockaddr_storage *peer = &client->peer;
-    if (peer->ss_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)peer)->sin_addr, address, sizeof address);
-    else if (peer->ss_family == AF_INET6)
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)peer)->sin6_addr, address, sizeof address);
-    return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "address", address, "connections",
-                     (int)client->connections, "volumes", volumes_of(s, client), "calls", count(client->calls),
-                     "bytes_received", count(client->bytes_in), "bytes_sent", count(client->bytes_out), "seconds",
-                     seconds(client->latency_ns), "throttled_seconds", seconds(client->gate_ns),
-                     "idle_seconds", seconds(client->idle_ns));
+    char address[ADDRESS_ROOM];
+    return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "address", address_text(address, &client->peer),
+                     "connections", (int)client->connections, "volumes", volumes_of(s, client), "calls",
+                     count(client->calls), "bytes_received", count(client->bytes_in), "bytes_sent",
+                     count(client->bytes_out), "seconds", seconds(client->latency_ns), "throttled_seconds",
+                     seconds(client->gate_ns), "idle_seconds", seconds(client->idle_ns));
 }
 
 static json_t *all_clients(const struct scrape *s)
@@ -158,7 +151,12 @@ json_t *command_clients(struct request *r)
     struct scrape s;
     json_t *clients = scrape_take(&s) ? NULL : all_clients(&s);
     scrape_free(&s);
-    return clients ? json_pack("{s:o}", "clients", clients) : no_memory();
+    json_t *nfs4 = describe_nfs4_clients();
+    if (clients && nfs4)
+        return json_pack("{s:o, s:o}", "clients", clients, "nfs4_clients", nfs4);
+    json_decref(clients);
+    json_decref(nfs4);
+    return no_memory();
 }
 
 /* ---- top: two of these tell what went on in between ---- */

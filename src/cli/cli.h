@@ -153,6 +153,7 @@ int cli_status(const struct cli *cli);
 int cli_metrics(const struct cli *cli);
 int cli_stats(const struct cli *cli);
 int cli_clients(const struct cli *cli);
+int cli_clients_evict(const struct cli *cli);
 int cli_events(const struct cli *cli);
 int cli_top(const struct cli *cli);
 int cli_settle(const struct cli *cli);

@@ -116,8 +116,15 @@ static const struct cli_command commands[] = {
      .run = cli_stats,
      .more = "Latency is from the arrival of a call until its reply is handed to the socket; median and p99 are "
              "estimated from buckets that double."},
-    {"clients", "[--all]", "Lists connected clients: what they use and what they have done", 0, 0, " all ",
-     .run = cli_clients},
+    {"clients evict", "CLIENT", "Ends all that an NFSv4 client has open, locked and delegated", 1, 1, " ",
+     .run = cli_clients_evict,
+     .more = "CLIENT is its number, as sluice clients shows it, or an address: then all clients there. Others may have "
+             "at once what it held, and it may not reclaim it. A client that still runs comes again by itself, and its "
+             "programs lose their locks; to keep it out, change the volume's rules first."},
+    {"clients", "[--all]", "Lists connected clients: what they use and what they have done; and NFSv4's, with what "
+     "they hold", 0, 0, " all ", .run = cli_clients,
+     .more = "RENEWED is how long ago an NFSv4 client was last heard of. One that is silent for longer than nfs-lease "
+             "keeps what it has until another client needs it."},
     {"events", "[--last N]", "Lists what admins have changed, and when", 0, 0, " last ", .run = cli_events},
     {"metrics", "", "Shows every counter", 0, 0, " ", .run = cli_metrics},
     {"settle", "", "Waits until background work is done", 0, 0, " ", .run = cli_settle},

@@ -54,6 +54,15 @@ static void show_warming(const json_t *job)
     putchar('\n');
 }
 
+static void show_nfs4(const json_t *nfs4)
+{
+    char n[48];
+    printf("nfs4      %s, ", count(n, nfs4, "clients", "client"));
+    printf("%s, ", count(n, nfs4, "opens", "open"));
+    printf("%s, ", count(n, nfs4, "locks", "lock"));
+    printf("%s\n", count(n, nfs4, "delegations", "delegation"));
+}
+
 static void show_status(const json_t *answer)
 {
     size_t i;
@@ -71,6 +80,8 @@ static void show_status(const json_t *answer)
     printf("clients   %s, ", count(n, clients, "connections", "connection"));
     printf("%s (%s) in flight\n", count(n, clients, "requests_in_flight", "request"),
            bytes(a, clients, "bytes_in_flight"));
+    if (json_is_object(json_object_get(answer, "nfs4")))
+        show_nfs4(json_object_get(answer, "nfs4"));
     json_array_foreach (json_object_get(answer, "warming"), i, item)
         show_warming(item);
     const json_t *procedures = json_object_get(answer, "procedures");

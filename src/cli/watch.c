@@ -113,6 +113,27 @@ static void show_client(const json_t *c)
            bytes_text(out, (uint64_t)number_of(c, "bytes_sent")), mean, volumes);
 }
 
+static void show_nfs4_client(const json_t *c)
+{
+    const char *state = !json_is_true(json_object_get(c, "confirmed")) ? "unconfirmed"
+                        : json_is_true(json_object_get(c, "expired"))  ? "silent"
+                                                                       : "active";
+    printf("%-10lld %-20s 4.%-2lld %7lld %7lld %7lld %5lld s  %-11s  %s\n", number_of(c, "number"),
+           text_of(c, "address"), number_of(c, "minor_version"), number_of(c, "opens"), number_of(c, "locks"),
+           number_of(c, "delegations"), number_of(c, "silent_seconds"), state, text_of(c, "owner"));
+}
+
+static void show_nfs4_clients(const json_t *list)
+{
+    json_t *c;
+    size_t i;
+    if (json_array_size(list))
+        printf("\n%-10s %-20s %-4s %7s %7s %7s %7s  %-11s  %s\n", "NUMBER", "CLIENT", "NFS", "OPENS", "LOCKS",
+               "DELEGS", "RENEWED", "STATE", "NAME");
+    json_array_foreach (list, i, c)
+        show_nfs4_client(c);
+}
+
 static void show_clients(const json_t *answer, bool all)
 {
     json_t *c;
@@ -121,6 +142,7 @@ static void show_clients(const json_t *answer, bool all)
     json_array_foreach (json_object_get(answer, "clients"), i, c)
         if (all || number_of(c, "connections"))
             show_client(c);
+    show_nfs4_clients(json_object_get(answer, "nfs4_clients"));
 }
 
 int cli_clients(const struct cli *cli)
@@ -135,6 +157,18 @@ int cli_clients(const struct cli *cli)
         show_clients(answer, cli->given[OPTION_all]);
     json_decref(answer);
     return EXIT_DONE;
+}
+
+static void show_evicted(const json_t *answer)
+{
+    char n[48];
+    printf("%s evicted\n", count_text(n, number_of(answer, "evicted"), "client"));
+}
+
+int cli_clients_evict(const struct cli *cli)
+{
+    return ask_and_show(cli, json_pack("{s:s, s:s}", "command", "clients-evict", "client", cli->words[0]),
+                        show_evicted);
 }
 
 /* ---- events ---- */

@@ -16,10 +16,7 @@ enum { VERSIONS = 2 };
 static struct rpc_version served_versions[VERSIONS];
 static struct rpc_program served = {.versions = served_versions};
 
-static struct state_options limits = {
-    .lease_seconds = 90, .grace_seconds = 90, .clients_most = 100000, .sessions_most = 100000, .opens_most = 1000000,
-    .locks_most = 1000000, .delegations_most = 500000,
-};
+static struct state_options limits;
 
 static bool serves(uint32_t version)
 {
@@ -29,10 +26,9 @@ static bool serves(uint32_t version)
     return false;
 }
 
-void nfs_limit_state(unsigned lease_seconds, unsigned grace_seconds)
+void nfs_limit_state(const struct state_options *options)
 {
-    limits.lease_seconds = lease_seconds;
-    limits.grace_seconds = grace_seconds;
+    limits = *options;
 }
 
 int nfs_serve(bool three, bool four)

@@ -78,6 +78,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool started;
     if (!started) {
+        nfs_limit_state(&(struct state_options){.lease_seconds = 90, .grace_seconds = 90, .clients_most = 100000,
+                                                .sessions_most = 100000, .opens_most = 1000000, .locks_most = 1000000,
+                                                .delegations_most = 500000});
         must(nfs_serve(true, true) == 0 && nfs_start(&store) == 0, "starting");
         started = true;
     }

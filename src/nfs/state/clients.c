@@ -150,19 +150,26 @@ bool client_make_room(void)
 }
 
 static struct state_client *client_new(const struct state_caller *caller, struct state_bytes owner, uint32_t minor,
-                                       const uint8_t *verifier)
+                                       const uint8_t *verifier, struct state_bytes implementation)
 {
+    enum { IMPLEMENTATION_MOST = 80 };
+    if (implementation.length > IMPLEMENTATION_MOST)
+        implementation.length = IMPLEMENTATION_MOST;
     if (state_all.client_count >= state_all.options.clients_most && !client_make_room())
         return NULL;
-    struct state_client *client = calloc(1, sizeof *client + owner.length);
+    struct state_client *client = calloc(1, sizeof *client + owner.length + implementation.length);
     if (!client)
         return NULL;
     client->minor = minor;
+    client->minor_told = caller->minor;
     client->principal = state_principal(caller);
     client->peer = *caller->call->peer;
     client->sequence = 1;
     client->owner_length = owner.length;
     memcpy(client->owner, owner.bytes, owner.length);
+    client->implementation_length = implementation.length;
+    if (implementation.length)
+        memcpy(client->owner + owner.length, implementation.bytes, implementation.length);
     memcpy(client->verifier, verifier, sizeof client->verifier);
     crypto_generichash(client->owner_hash, sizeof client->owner_hash, owner.bytes, owner.length, NULL, 0);
     client->may_reclaim = recovery_knows(client->owner_hash);
@@ -233,7 +240,7 @@ static enum nfs4_status exchange_id(struct state_caller *caller, struct state_ex
         struct state_client *before = find_owner(exchange->owner, 1, false);
         if (before)
             client_destroy(before);
-        known = client_new(caller, exchange->owner, 1, exchange->verifier);
+        known = client_new(caller, exchange->owner, 1, exchange->verifier, exchange->implementation);
         if (!known)
             return NFS4ERR_DELAY;
     }
@@ -275,7 +282,7 @@ static enum nfs4_status setclientid(struct state_caller *caller, struct state_se
     struct state_client *before = find_owner(set->owner, 0, false);
     if (before)
         client_destroy(before);
-    struct state_client *client = client_new(caller, set->owner, 0, set->verifier);
+    struct state_client *client = client_new(caller, set->owner, 0, set->verifier, (struct state_bytes){0});
     if (!client)
         return NFS4ERR_RESOURCE;
     randombytes_buf(client->confirm, sizeof client->confirm);

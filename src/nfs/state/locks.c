@@ -8,6 +8,7 @@ static void range_free(struct state_range *range)
 {
     link_remove(&range->of_file);
     link_remove(&range->of_state);
+    range->state->client->locks--;
     state_all.range_count--;
     free(range);
 }
@@ -26,6 +27,7 @@ static struct state_range *range_new(struct state *state, uint64_t first, uint64
     *range = (struct state_range){.state = state, .first = first, .last = last, .write = write};
     link_add(&state->ranges, &range->of_state);
     link_add(&state->file->locks, &range->of_file);
+    state->client->locks++;
     state_all.range_count++;
     return range;
 }
@@ -206,7 +208,7 @@ static enum nfs4_status new_state(struct state_caller *caller, struct state_lock
     *out = state_for(open, owner);
     if (*out)
         return NFS4_OK;
-    if (state_all.state_count >= state_all.options.opens_most ||
+    if (opens_are_full() ||
         !(*out = state_new(STATE_LOCK, owner->client, owner, open->file))) {
         if (link_is_empty(&owner->states))
             owner_free(owner);

@@ -143,6 +143,8 @@ struct state *state_new(enum state_kind kind, struct state_client *client, struc
     state_table_add(&state_all.states, &state->by_number);
     state_all.state_count++;
     state_all.delegation_count += kind == STATE_DELEGATION;
+    client->opens += kind == STATE_OPEN;
+    client->delegations += kind == STATE_DELEGATION;
     return state;
 }
 
@@ -188,6 +190,8 @@ static void leave_file(struct state *state)
     link_remove(&state->of_open);
     link_remove(&state->of_recalls);
     link_remove(&state->of_file);
+    state->client->opens -= state->kind == STATE_OPEN;
+    state->client->delegations -= state->kind == STATE_DELEGATION;
     if (state->kind == STATE_OPEN)
         count_shares(file, state->access, state->deny, -1);
     if (state->kind == STATE_DELEGATION && !state->immutable) {
@@ -445,7 +449,7 @@ static enum nfs4_status open_file(struct state_owner *owner, struct state_file *
         return NFS4ERR_DELAY;
     }
     struct state *state = open_of(file, owner);
-    if (!state && state_all.state_count >= state_all.options.opens_most && !client_make_room())
+    if (!state && opens_are_full() && !client_make_room())
         return owner->client->minor ? NFS4ERR_DELAY : NFS4ERR_RESOURCE;
     if (!state && !(state = state_new(STATE_OPEN, owner->client, owner, file)))
         return NFS4ERR_DELAY;

@@ -79,6 +79,8 @@ struct state_client {
     atomic_uint references;       /* the tables' one; sessions' and callers' */
     struct rcu_head rcu;
     uint32_t minor;               /* 0, or 1 for all with sessions */
+    uint32_t minor_told;          /* of the COMPOUND that it came with: for people */
+    uint32_t opens, locks, delegations;
     bool confirmed, gone, reclaim_complete, may_reclaim, recorded;
     struct state_link recalls;    /* delegations whose recall waits for a backchannel */
     uint32_t revoked_delegations, revoked_others; /* that the client has not yet freed */
@@ -91,8 +93,8 @@ struct state_client {
     uint32_t sequence;            /* of CREATE_SESSION: the next */
     bool created;                 /* ... and its last reply, if there was one */
     struct state_create_session last_created;
-    uint32_t owner_length;
-    uint8_t owner[];
+    uint32_t owner_length, implementation_length;
+    uint8_t owner[];              /* and its implementation, for people */
 };
 
 /* Who sets a slot busy owns it, and keeps the session's memory until he lets go: so a request counts nothing that all
@@ -246,6 +248,11 @@ void client_destroy(struct state_client *client);
 bool client_make_room(void);
 void client_hold(struct state_client *client);
 void client_drop(struct state_client *client);
+/* Opens and what lock-owners have in them. */
+static inline bool opens_are_full(void)
+{
+    return state_all.state_count - state_all.delegation_count >= state_all.options.opens_most;
+}
 
 /* A silent client in the way of somebody else goes.  False: `gone` have gone by now, which is enough under one hold of
  * the mutex; the caller answers STATE_MORE, and is called again after state_pause(). */
@@ -303,6 +310,9 @@ bool recovery_knows(const uint8_t owner_hash[OWNER_HASH]);
 void recovery_done(struct state_client *client); /* RECLAIM_COMPLETE; with the mutex held */
 int recovery_record(const uint8_t owner_hash[OWNER_HASH], uint32_t minor); /* coroutine, without the mutex */
 int recovery_forget(const uint8_t owner_hash[OWNER_HASH]);
+/* The same as recovery_forget_later(), and whoever comes with that owner may not reclaim in this grace period. */
+void recovery_evict(const uint8_t owner_hash[OWNER_HASH]);
+void recovery_settle(void); /* until all that was to be forgotten is; coroutine, without the mutex */
 void recovery_stop(void);
 
 #endif

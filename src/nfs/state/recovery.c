@@ -212,15 +212,20 @@ bool recovery_knows(const uint8_t hash[OWNER_HASH])
     return known && known->before && known->going == GOES_NOT;
 }
 
-void recovery_done(struct state_client *client)
+/* It reclaims nothing more. */
+static void is_done(struct known *known)
 {
-    client->reclaim_complete = true;
-    struct known *known = find(client->owner_hash);
     if (!known || !known->before)
         return;
     known->before = false;
     if (++state_all.reclaimers_done == state_all.reclaimers)
         end_grace("every client has reclaimed");
+}
+
+void recovery_done(struct state_client *client)
+{
+    client->reclaim_complete = true;
+    is_done(find(client->owner_hash));
 }
 
 /* ---- records ---- */
@@ -301,4 +306,23 @@ void recovery_forget_later(const uint8_t hash[OWNER_HASH])
     struct known *known = find(hash);
     if (known)
         forget_later(known);
+}
+
+void recovery_evict(const uint8_t hash[OWNER_HASH])
+{
+    is_done(find(hash));
+    recovery_forget_later(hash);
+}
+
+void recovery_settle(void)
+{
+    enum { WAITS_MOST = 10000 };
+    unsigned left = 1;
+    for (unsigned i = 0; left && i < WAITS_MOST; i++) {
+        state_lock_all();
+        left = forgetters;
+        state_unlock_all();
+        if (left)
+            coro_sleep(WAIT_MS);
+    }
 }

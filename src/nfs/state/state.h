@@ -8,6 +8,7 @@
 #define SLUICE_NFS_STATE_STATE_H
 
 #include "nfs/v4/numbers.h"
+#include "sluice/nfs_state.h"
 #include "sluice/rpc.h"
 #include "sluice/store.h"
 
@@ -33,10 +34,6 @@ struct state_caller {
 
 /* ---- the whole ---- */
 
-struct state_options {
-    uint32_t lease_seconds, grace_seconds;
-    uint64_t clients_most, sessions_most, opens_most, locks_most, delegations_most; /* of all clients */
-};
 /* Loads the clients' records; grace begins if there are any.  Main thread, after volume_start(). */
 int state_start(struct store *store, const struct state_options *options);
 void state_stop(void);
