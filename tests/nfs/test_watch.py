@@ -14,7 +14,7 @@ import raw4
 from harness import check, eq, run, test
 from rawrpc import NFS, PROC, ROOT, call_message, opaque, u32, u64
 
-SAMPLE = re.compile(r'^([a-z_]+)(?:\{(.*)\})? (\S+)$')
+SAMPLE = re.compile(r'^([a-z0-9_]+)(?:\{(.*)\})? (\S+)$')
 
 
 def url(server):
