@@ -16,6 +16,7 @@ import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "nfs"))
 import harness
 import rawrpc
+from client41 import Sharer, clone
 from harness import check, eq
 
 SLUICE = os.path.join(harness.BUILD, "sluice")
@@ -47,7 +48,7 @@ def metric(server, name):
 
 
 class Writer(threading.Thread):
-    """Makes, overwrites, renames, links and removes files, and takes and deletes snapshots and clones of them."""
+    """Makes, overwrites, renames, links, clones and removes files, and takes and deletes snapshots and clones of them."""
 
     def __init__(self, server, seed):
         super().__init__()
@@ -57,6 +58,7 @@ class Writer(threading.Thread):
         try:
             with self.server.connect() as nfs:
                 root = nfs.mnt(b"/vol").fh
+                self.sharer, self.last = Sharer(self.server.port, os.urandom(8)), None
                 while not self.stopped:
                     self.round(nfs, root)
                     self.rounds += 1
@@ -72,7 +74,10 @@ class Writer(threading.Thread):
             nfs.write(fh, 0, rng.randbytes(rng.choice((100, 5000, 300000))))
             if i % 3 == 0:
                 nfs.write(fh, rng.randrange(200000), rng.randbytes(9000))
+            if i % 3 != 1 and self.last:
+                eq(self.sharer.run(clone, self.last, fh, 0, rng.choice((0, 4096, 262144)), 0), "OK", "CLONE")
             if i % 3 == 1:
+                self.last = fh
                 nfs.rename(folder, name, root, f"t{tag}-{i}".encode())
             if i % 4 == 0:
                 nfs.link(fh, root, f"l{tag}-{i}".encode())
@@ -253,7 +258,7 @@ def main():
     for function in TESTS:
         if sys.argv[1:] and function.__name__ not in sys.argv[1:]:
             continue
-        server = harness.Server("--cache", "32Mi")
+        server = harness.Server("--cache", "32Mi", "--nfs-versions", "3, 4")
         try:
             server.start()
             server.create("vol")

@@ -137,7 +137,7 @@ static int prepare(struct staging *g, struct store *st, const struct store_copy 
 /* SL_EREFUSED: it cannot be done so. */
 static int clone_behind(struct store *st, const struct store_copy *c, struct store_wcc *wcc)
 {
-    struct staging g = {.s = {.zero_rest = true}, .local = local_of(st), .tree = c->to.tree, .ino = c->to.ino};
+    struct staging g = {.s = {.zero_rest = true, .bounded = true}, .local = local_of(st), .tree = c->to.tree, .ino = c->to.ino};
     if (!enter(&g))
         return SL_EREFUSED;
     int rc = run(&g, st, c, begin_check, begin_put);
@@ -166,9 +166,17 @@ static int clone_bytes(struct store *st, const struct store_copy *c, const struc
     return copy_bytes(st, c, (uint32_t)*done, (uint32_t)zeroes, wcc);
 }
 
-static int clone_step(struct store *st, const struct store_copy *c, uint64_t *done, struct store_wcc *wcc)
+/* How much of a file is cloned at one instant, whatever that takes the writer. */
+static bool fits_at_once(struct store *st, const struct store_copy *c)
 {
-    struct sharing s = {.op = {.wcc = {wcc}}, .copy = c, .length = c->length, .zero_rest = true};
+    return c->length <= (uint64_t)local_of(st)->share_most * STORE_CHUNK;
+}
+
+static int clone_step(struct store *st, const struct store_copy *c, bool bounded, uint64_t *done,
+                      struct store_wcc *wcc)
+{
+    struct sharing s = {
+        .op = {.wcc = {wcc}}, .copy = c, .length = c->length, .zero_rest = true, .bounded = bounded};
     int rc = sharing_step(&s, st, done);
     return rc == SL_EREFUSED && s.by_bytes ? clone_bytes(st, c, &s, done, wcc) : rc;
 }
@@ -176,11 +184,12 @@ static int clone_step(struct store *st, const struct store_copy *c, uint64_t *do
 static int clone_in_steps(struct store *st, const struct store_copy *whole, struct store_wcc *wcc)
 {
     struct store_copy c = *whole;
+    bool bounded = !fits_at_once(st, whole);
     int rc = 0;
     unsigned refusals = 0;
     do {
         uint64_t done = 0;
-        rc = clone_step(st, &c, &done, wcc);
+        rc = clone_step(st, &c, bounded, &done, wcc);
         if (rc == SL_EREFUSED && ++refusals < REFUSALS_MOST) {
             rc = 0;
             continue;
@@ -200,6 +209,6 @@ int local_clone_range(struct store *st, const struct store_copy *c, struct store
         return SL_EWAIT;
     if (c->from_offset % BLOCK || c->to_offset % BLOCK)
         return -EINVAL;
-    int rc = c->length > (uint64_t)local_of(st)->share_most * STORE_CHUNK ? clone_behind(st, c, wcc) : SL_EREFUSED;
+    int rc = fits_at_once(st, c) ? SL_EREFUSED : clone_behind(st, c, wcc);
     return rc == SL_EREFUSED ? clone_in_steps(st, c, wcc) : rc;
 }

@@ -105,7 +105,7 @@ static int copy_step(struct store *st, const struct store_copy *c, uint64_t *don
         *done = part.length;
         return copy_bytes(st, &part, (uint32_t)part.length, 0, wcc);
     }
-    struct sharing s = {.op = {.wcc = {wcc}}, .copy = c, .length = c->length};
+    struct sharing s = {.op = {.wcc = {wcc}}, .copy = c, .length = c->length, .bounded = true};
     if (s.length % BLOCK && !ends_with_both(st, c))
         s.length -= s.length % BLOCK;
     int rc = sharing_step(&s, st, done);

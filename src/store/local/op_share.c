@@ -9,7 +9,8 @@
 enum {
     BLOCK = STORE_BLOCK,
     TRIES = 8,
-    LOOKS_MOST = 512, /* chunks that one mutation looks at, holes in both files included */
+    LOOKS_MOST = 512,    /* chunks that one mutation looks at, holes in both files included */
+    EXTENTS_MOST = 1024, /* and holds more, where it may be less than all: 4 us each */
 };
 
 struct share_part { /* of the target */
@@ -188,21 +189,27 @@ static unsigned parts_most(const struct sharing *s)
     return s->op.local->share_most + 1;
 }
 
+static bool may_look_on(const struct sharing *s, unsigned looks)
+{
+    return s->at < s->end && s->count < parts_most(s) && looks < LOOKS_MOST &&
+           !(s->bounded && s->extents >= EXTENTS_MOST);
+}
+
 static int sharing_check(struct op *op, struct meta_txn *t)
 {
     struct sharing *s = (struct sharing *)op;
     s->first = s->at = s->copy->to_offset / BLOCK;
     s->end = s->first + (s->length + BLOCK - 1) / BLOCK;
-    s->count = 0;
+    s->count = s->extents = 0;
     s->more = 0;
     s->by_bytes = s->from_known = false;
     s->met = SHARE_NOT;
     s->inside[SHARE_SOURCE].used = s->inside[SHARE_TARGET].used = false;
     int rc = sharing_look(s, t);
-    for (unsigned i = 0; !rc && i < LOOKS_MOST && s->count < parts_most(s) && s->at < s->end; i++) {
+    for (unsigned i = 0; !rc && may_look_on(s, i); i++) {
         rc = look_at_chunk(s, t, &s->parts[s->count]);
         if (rc == 0)
-            s->count++;
+            s->extents += s->parts[s->count++].map.extent_count;
         else if (rc == 1)
             rc = s->at < s->end ? pass_holes(s, t) : 0;
     }

@@ -23,6 +23,7 @@ struct sharing {
     const struct store_copy *copy;
     uint64_t length; /* bytes of the copy that are to be shared: whole blocks, or up to the source's end */
     bool zero_rest;  /* of a last block that the source fills in part; else the target must not go on behind it */
+    bool bounded;    /* a step ends early where blocks lie apart, so that it takes the writer a few milliseconds */
     /* Chunks get this change and stay hidden by the mark with it; change 0: they show. */
     struct inode_cut stage;
     /* What the check found: */
@@ -33,7 +34,7 @@ struct sharing {
     struct share_inside inside[SHARE_TARGET + 1];
     uint64_t first, end, at; /* blocks of the target: all, and where the next step goes on */
     int64_t more;
-    unsigned count;
+    unsigned count, extents;
     struct share_part *parts;
     struct chunk_map from; /* the source's chunk `from_chunk` */
     uint64_t from_chunk;

@@ -1,3 +1,4 @@
+#include "copy_fixture.h"
 #include "snapshot_fixture.h"
 
 #include <fcntl.h>
@@ -385,6 +386,44 @@ static void a_count_of_a_block_that_one_record_holds(void **state)
     finds(p, NULL, "are counted as shared");
 }
 
+/* Blocks that two files share, one of which says less or more of them than is so. */
+static struct store_object shared_file(struct pool *p, const struct things *x)
+{
+    struct store_object copy = made(p, &p->root, "copy", STORE_REG);
+    assert_int_equal(t_clone_range(p, &x->other, 0, &copy, 0, attr_of(p, &x->other).size), 0);
+    is_right(p);
+    return copy;
+}
+
+static void a_count_of_two_files_that_is_too_low(void **state)
+{
+    struct pool *p = *state;
+    struct things x = make_things(p);
+    struct store_object copy = shared_file(p, &x);
+    damage(p, (struct damage){.make = hold_less, .place = place_of(p, &copy)});
+    finds(p, "/other", "2 records hold the block at");
+    finds(p, "/copy", "and 1 are counted");
+}
+
+static void a_count_of_two_files_that_is_too_high(void **state)
+{
+    struct pool *p = *state;
+    struct things x = make_things(p);
+    struct store_object copy = shared_file(p, &x);
+    damage(p, (struct damage){.make = hold_more, .place = place_of(p, &copy)});
+    finds(p, NULL, "1 blocks, the first at");
+}
+
+static void one_of_two_records_that_is_lost(void **state)
+{
+    struct pool *p = *state;
+    struct things x = make_things(p);
+    struct store_object copy = shared_file(p, &x);
+    damage(p, (struct damage){.make = drop_chunk, .ino = copy.ino});
+    finds(p, NULL, "64 blocks, the first at");
+    finds(p, "/copy", "says it holds 74 blocks, and its data are 10");
+}
+
 static void change_usage(struct meta_txn *t, struct damage *d)
 {
     uint8_t value[RECORD_MAX];
@@ -702,6 +741,9 @@ static int tests(void)
         EACH(a_count_that_is_too_high),
         EACH(a_count_that_is_too_low),
         EACH(a_count_of_a_block_that_one_record_holds),
+        EACH(a_count_of_two_files_that_is_too_low),
+        EACH(a_count_of_two_files_that_is_too_high),
+        EACH(one_of_two_records_that_is_lost),
         EACH(a_wrong_usage),
         EACH(a_wrong_count_of_a_segment),
         EACH(a_record_of_a_version_that_is_not_there),
