@@ -108,7 +108,7 @@ def large_clones(rig, seed, count, results):
             root, sharer = nfs.mnt(b"/" + VOLUME.encode()).fh, Sharer(server.port, b"large")
             source, piece = large_file(nfs, root, sharer) if n == 0 else (source, piece)
             target = nfs.create(root, b"%d" % n, rawrpc.GUARDED).fh
-            began = threading.Timer(rng.random() * 0.25, server.kill)
+            began = threading.Timer(rng.random() * 0.5, server.kill)
             began.start()
             try:
                 status = sharer.run(clone, source, target, 0, 0, LARGE)

@@ -107,6 +107,10 @@ def nothing_is_written_that_can_be_shared(context):
     eq(metric(context.server, "blocks_shared") - before[1], 12 * MIB // BLOCK, "blocks shared")
     eq(f.data(), data + b"\0" * BLOCK + data[MIB:5 * MIB])
     eq(context.nfs.getattr(f.to_fh).attr.used, 12 * MIB, "what it refers to")
+    f.data(f.from_fh)
+    misses = metric(context.server, "cache_misses")
+    f.data()
+    eq(metric(context.server, "cache_misses"), misses, "both are read from the same frames")
 
 
 @test

@@ -10,7 +10,7 @@ enum {
     BLOCK = STORE_BLOCK,
     TRIES = 8,
     LOOKS_MOST = 512,    /* chunks that one mutation looks at, holes in both files included */
-    EXTENTS_MOST = 1024, /* and holds more, where it may be less than all: 4 us each */
+    EXTENTS_MOST = 2048, /* and holds once more, where it may be less than all: 1 to 2 us each */
 };
 
 struct share_part { /* of the target */
