@@ -137,7 +137,8 @@ static int prepare(struct staging *g, struct store *st, const struct store_copy 
 /* SL_EREFUSED: it cannot be done so. */
 static int clone_behind(struct store *st, const struct store_copy *c, struct store_wcc *wcc)
 {
-    struct staging g = {.s = {.zero_rest = true, .bounded = true}, .local = local_of(st), .tree = c->to.tree, .ino = c->to.ino};
+    struct staging g = {
+        .s = {.zero_rest = true, .bounded = true}, .local = local_of(st), .tree = c->to.tree, .ino = c->to.ino};
     if (!enter(&g))
         return SL_EREFUSED;
     int rc = run(&g, st, c, begin_check, begin_put);
