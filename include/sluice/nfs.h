@@ -13,6 +13,7 @@ enum { NFS_HANDLE_SIZE = 32 };
 
 /* Which versions of NFS are served: before nfs_start(), where it is not version 3 alone.  -EINVAL: none. */
 int nfs_serve(bool three, bool four);
+bool nfs_serves(unsigned version); /* 3 or 4; any thread, from then on */
 /* How much of NFSv4's state there may be, and for how long: before nfs_start(). */
 struct state_options;
 void nfs_limit_state(const struct state_options *options);

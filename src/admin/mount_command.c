@@ -7,6 +7,7 @@
 
 #include "admin/commands.h"
 #include "sluice/base_worker.h"
+#include "sluice/nfs.h"
 #include "sluice/rpc.h"
 
 enum { READ_AHEAD_KB = 16384, NCONNECT_LEAST = 2, NCONNECT_MOST = 16 };
@@ -115,7 +116,7 @@ static void add_warnings(json_t *warnings, const struct listener *l, const struc
 static json_t *answer_with(const char *server, const struct listener *l, const struct volume_config *config,
                            const char *name, bool read_only)
 {
-    char mount[768], ahead[256];
+    char version3[160], version4[64], rest[512], mount[800], locks[800], ahead[256];
     unsigned connections = workers_count();
     if (connections < NCONNECT_LEAST)
         connections = NCONNECT_LEAST;
@@ -125,17 +126,23 @@ static json_t *answer_with(const char *server, const struct listener *l, const s
     const char *host = server ? server : l->host;
     bool brackets = six && host[0] != '[';
     const char *protocol = six ? "tcp6" : "tcp";
-    snprintf(mount, sizeof mount,
-             "mkdir -p /mnt/%s && mount -t nfs -o vers=3,proto=%s,port=%u,mountport=%u,mountproto=%s,nolock,"
-             "nconnect=%u,rsize=1048576,wsize=1048576,hard%s %s%s%s:/%s /mnt/%s",
-             name, protocol, l->port, l->port, protocol, connections,
+    snprintf(version3, sizeof version3, "vers=3,proto=%s,port=%u,mountport=%u,mountproto=%s,nolock", protocol, l->port,
+             l->port, protocol);
+    snprintf(version4, sizeof version4, "vers=4.2,proto=%s,port=%u", protocol, l->port);
+    snprintf(rest, sizeof rest, "nconnect=%u,rsize=1048576,wsize=1048576,hard%s %s%s%s:/%s /mnt/%s", connections,
              read_only ? ",ro,nocto,actimeo=86400" : "", brackets ? "[" : "", host, brackets ? "]" : "", name, name);
+    snprintf(mount, sizeof mount, "mkdir -p /mnt/%s && mount -t nfs -o %s,%s", name,
+             nfs_serves(3) ? version3 : version4, rest);
+    snprintf(locks, sizeof locks, "mkdir -p /mnt/%s && mount -t nfs -o %s,%s", name, version4, rest);
     snprintf(ahead, sizeof ahead,
              "echo %d > /sys/class/bdi/$(mountpoint -d /mnt/%s)/read_ahead_kb", READ_AHEAD_KB,
              name);
     json_t *warnings = json_array();
     add_warnings(warnings, l, config);
-    return json_pack("{s:s, s:s, s:o}", "mount", mount, "read_ahead", ahead, "warnings", warnings);
+    json_t *answer = json_pack("{s:s, s:s, s:o}", "mount", mount, "read_ahead", ahead, "warnings", warnings);
+    if (answer && nfs_serves(3) && nfs_serves(4))
+        json_object_set_new(answer, "mount_with_locks", json_string(locks));
+    return answer;
 }
 
 static bool server_name_good(const char *name)

@@ -21,7 +21,7 @@ const struct config_option options_table[] = {
     {"server", "listen", CONFIG_LIST, "127.0.0.1:2049, [::1]:2049",
      "Addresses for NFS and MOUNT; 0.0.0.0:2049, [::]:2049 is every address of this machine", "ADDR:PORT",
      FIELD(listen)},
-    {"server", "nfs-versions", CONFIG_LIST, "3", "Versions of NFS that are served: 3, 4 (with 4.1 and 4.2)", "3|4",
+    {"server", "nfs-versions", CONFIG_LIST, "3, 4", "Versions of NFS that are served: 3, 4 (with 4.1 and 4.2)", "3|4",
      FIELD(nfs_versions)},
     {"server", "nfs-lease", CONFIG_COUNT, "90", "Seconds for which an NFSv4 client that is silent keeps what it has",
      "N", FIELD(nfs_lease), .least = 5, .most = 3600},

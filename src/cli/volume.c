@@ -271,6 +271,8 @@ int cli_volume_undelete(const struct cli *cli)
 static void show_mount(const json_t *answer)
 {
     printf("%s\n%s\n", text_of(answer, "mount"), text_of(answer, "read_ahead"));
+    if (json_object_get(answer, "mount_with_locks"))
+        printf("# or, for locks that hold between nodes, NFSv4.2:\n%s\n", text_of(answer, "mount_with_locks"));
 }
 
 int cli_mount_command(const struct cli *cli)

@@ -18,7 +18,7 @@ static struct rpc_program served = {.versions = served_versions};
 
 static struct state_options limits;
 
-static bool serves(uint32_t version)
+bool nfs_serves(unsigned version)
 {
     for (uint32_t i = 0; i < served.count; i++)
         if (served_versions[i].version == version)
@@ -78,9 +78,9 @@ int nfs_start(struct store *store)
     int error = counters_start(workers_count());
     if (!error)
         error = opstats_start(workers_count());
-    if (!error && serves(4))
+    if (!error && nfs_serves(4))
         error = state_start(store, &limits);
-    if (!error && serves(4))
+    if (!error && nfs_serves(4))
         volume_watch(&watcher);
     if (!error)
         error = rpc_register(&mount_program);

@@ -316,7 +316,7 @@ def mount_command_can_be_pasted(server):
     port = server.json("status")["listen"][0].rpartition(":")[2]
     text = server.sluice("mount-command", "m")
     for part in ("vers=3", f"port={port}", f"mountport={port}", "nolock", "nconnect=", "127.0.0.1:/m /mnt/m",
-                 "read_ahead_kb", "rsize=1048576"):
+                 "read_ahead_kb", "rsize=1048576", f"vers=4.2,proto=tcp,port={port},nconnect="):
         holds(part in text, text)
     holds("loopback" in server.errors, server.errors)
     holds("[fd00::5]:/m" in server.sluice("mount-command", "m", "--server", "fd00::5"), "server")
