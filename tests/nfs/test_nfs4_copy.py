@@ -2,6 +2,7 @@
 """COPY and CLONE of NFSv4.2 (RFC 7862, 15.2 and 15.13): what they do, what they share, and each of their errors."""
 import json
 import threading
+import time
 
 import rawrpc
 from client41 import BOTH, GUARDED, READ, WRITE, Client41, clone, copy, ok
@@ -218,6 +219,30 @@ def a_full_volume(context):
         ok(f.run(clone(f.source, ANONYMOUS, 0, 0, 0), to_fh=a))  # over itself: no more is held
     finally:
         context.server.cli("volume", "delete", "small", "--now", "--yes", check=False)
+
+
+@test
+def the_gate_counts_what_is_written(context):
+    """What is shared is one operation; the rest counts by its bytes."""
+    context.server.create("limited")
+    try:
+        root = context.nfs.mnt(b"/limited").fh
+        f, to = Files(context, bytes_of(MIB) * 4), context.nfs.create(root, b"f", rawrpc.GUARDED).fh
+        context.server.cli("volume", "set", "limited", "write-bandwidth=4Mi/s")
+
+        def seconds(*ops):
+            began = time.monotonic()
+            for op in ops:
+                ok(f.run(op, to_fh=to))
+            return time.monotonic() - began
+        shared = [clone(f.source, ANONYMOUS, 0, 0, 0), copy(f.source, ANONYMOUS, 0, 0, 4 * MIB)] * 3
+        check(seconds(*shared) < 1, "24 MiB are shared at once")
+        written = [copy(f.source, ANONYMOUS, 1, 0, 3 * MIB), copy(f.source, ANONYMOUS, 1, 0, 0), clone(
+            f.source, ANONYMOUS, 0, 0, BLOCK)]
+        took = seconds(*written)
+        check(1.2 < took < 6, f"some 7 MiB, at 4 MiB a second, took {took:.1f} s")
+    finally:
+        context.server.cli("volume", "delete", "limited", "--now", "--yes", check=False)
 
 
 @test

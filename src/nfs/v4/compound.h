@@ -77,6 +77,18 @@ bool nfs4_turn(struct rpc_call *call, struct rpc_turn *turn); /* rpc_version.tur
 bool nfs4_changes(const struct rpc_call *call); /* rpc_version.changes */
 void nfs4_expect(const struct rpc_expected *calls, unsigned count); /* rpc_version.expect */
 
+/* COPY writes bytes where its offsets do not agree modulo the store's block; so many at most in one call, for the gate
+ * is told before. */
+enum { NFS4_COPY_BYTES_MOST = 16 * 1024 * 1024 };
+static inline bool nfs4_copy_shares(uint64_t from, uint64_t to)
+{
+    return from % STORE_BLOCK == to % STORE_BLOCK;
+}
+static inline uint32_t nfs4_copy_bytes(uint64_t count) /* 0: up to the source's end */
+{
+    return count && count < NFS4_COPY_BYTES_MOST ? (uint32_t)count : NFS4_COPY_BYTES_MOST;
+}
+
 /* ---- status.c ---- */
 
 /* What the present operation answers for an error of ours (0: NFS4_OK; SL_EWAIT: NFS4_WAIT). */

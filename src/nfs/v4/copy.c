@@ -3,6 +3,7 @@
 #include "nfs/changes.h"
 #include "nfs/v4/compound.h"
 #include "sluice/base_worker.h"
+#include "sluice/volume_gate.h"
 
 enum { FILE_SYNC4 = 2 };
 #define COPY_NS_MOST UINT64_C(2000000000) /* of one COPY; what is left the client asks for again */
@@ -85,7 +86,7 @@ static int copy_on(const struct state_caller *by, struct store_copy *range, uint
     *done = 0;
     while (!error && range->length && clock_monotonic_ns() < until) {
         struct store_wcc wcc;
-        uint64_t step;
+        uint64_t step = 0;
         error = changes_copy(by, range, &step, &wcc);
         range->from_offset += step;
         range->to_offset += step;
@@ -95,12 +96,22 @@ static int copy_on(const struct state_caller *by, struct store_copy *range, uint
     return *done ? 0 : error; /* the rest is asked for again, and meets the error */
 }
 
+/* What is written is counted: the gate was told before of as much as one call writes, or less where less was asked. */
+static void count_bytes(struct nfs4_compound *c, uint64_t asked, uint64_t done)
+{
+    uint32_t told = nfs4_copy_bytes(asked);
+    if (done < told && c->call->ticket)
+        gate_give_back(c->call->ticket, GATE_WRITE, told - (uint32_t)done);
+}
+
 enum nfs4_status nfs4_copy(struct nfs4_compound *c) /* 15.2 */
 {
     struct xdr_in *in = nfs4_in(c);
     struct copying copy;
     uint64_t done;
     get_range(in, &copy);
+    bool shares = nfs4_copy_shares(copy.range.from_offset, copy.range.to_offset);
+    uint64_t asked = copy.range.length;
     xdr_get_bool(in); /* ca_consecutive: it always is */
     xdr_get_bool(in); /* ca_synchronous: and this */
     uint32_t servers = xdr_get_u32(in);
@@ -109,10 +120,14 @@ enum nfs4_status nfs4_copy(struct nfs4_compound *c) /* 15.2 */
     if (servers)
         return NFS4ERR_NOTSUPP; /* from another server */
     enum nfs4_status status = prepare(c, &copy);
+    if (!shares && copy.range.length > NFS4_COPY_BYTES_MOST)
+        copy.range.length = NFS4_COPY_BYTES_MOST;
     if (status == NFS4_OK)
         status = nfs4_status(c, copy_on(&c->caller, &copy.range, &done));
     if (status != NFS4_OK)
         return status;
+    if (!shares)
+        count_bytes(c, asked, done);
     struct xdr_out *out = nfs4_out(c);
     xdr_put_u32(out, 0); /* wr_callback_id: none, it is done */
     xdr_put_u64(out, done);

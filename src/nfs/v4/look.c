@@ -61,14 +61,14 @@ static bool look_at_name(struct xdr_in *in, struct view *view)
     return true;
 }
 
-/* One change of the target's volume; what cannot be shared is counted by its bytes, as far as one step goes. */
+/* One change of the target's volume; what is not shared is counted by its bytes. */
 static void look_at_copy(struct xdr_in *in, struct view *view)
 {
     xdr_take(in, 2 * NFS4_STATEID_SIZE);
     uint64_t from = xdr_get_u64(in), to = xdr_get_u64(in), count = xdr_get_u64(in);
     view->way = GATE_WRITE;
-    if (!in->bad && from % STORE_BLOCK != to % STORE_BLOCK)
-        add_bytes(view, count && count < STORE_IO_MAX ? (uint32_t)count : STORE_IO_MAX);
+    if (!in->bad && !nfs4_copy_shares(from, to))
+        view->bytes += nfs4_copy_bytes(count);
     struct store_object target;
     if (view->handle && handle_peek(view->handle, view->handle_length, &target) && target.tree)
         view->object = target;
