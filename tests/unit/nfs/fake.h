@@ -339,6 +339,10 @@ int volume_each_snapshot(uint32_t volume, uint32_t after, volume_snapshot_fn *ea
     return error < 0 ? error : 0;
 }
 
+void volume_watch(const struct volume_watcher *watcher)
+{
+}
+
 void volume_rules_format(const struct volume_rule *rules, uint32_t count, char *to, size_t room)
 {
     snprintf(to, room, count == 1 ? "rule" : "rule,rule");
@@ -352,6 +356,16 @@ static uint32_t fake_out_room;
 int rpc_register(const struct rpc_program *program)
 {
     return 0;
+}
+
+void rpc_call_back(struct rpc_connection where, struct rpc_back_call *call)
+{
+    fail_msg("no client of these tests has a backchannel");
+}
+
+struct rpc_connection rpc_connection_of(const struct rpc_call *call)
+{
+    return (struct rpc_connection){.number = 1};
 }
 
 int rpc_reply_room(struct rpc_call *call, uint32_t bytes)
