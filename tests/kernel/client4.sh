@@ -41,7 +41,8 @@ for VERS in 4.0 4.1 4.2; do
         as 'head -c 3000000 /dev/urandom >/mnt/a/r && cp /mnt/a/r /tmp/r && fallocate -p -o 500000 -l 1000000 /mnt/a/r &&
             fallocate -p -o 500000 -l 1000000 /tmp/r && cmp /tmp/r /mnt/b/r' || fail "a hole"
         [ "$(as 'stat -c %b /mnt/b/r')" -lt 4200 ] || fail "a hole holds space"
-        as 'fallocate -l 4000000 /mnt/a/r && [ $(stat -c %s /mnt/b/r) = 4000000 ]' || fail fallocate
+        # not by b: both are one client, which may have a delegation for b's file and does not tell its two inodes apart
+        as 'fallocate -l 4000000 /mnt/a/r && [ $(stat -c %s /mnt/a/r) = 4000000 ]' || fail fallocate
         as 'cp --sparse=auto --reflink=never /mnt/a/r /mnt/b/r2 && cmp /mnt/a/r /mnt/a/r2' || fail "cp of a file with a hole"
         as 'cp --reflink=auto /mnt/a/r /mnt/a/r3 && cmp /mnt/a/r /mnt/b/r3 && rm /mnt/a/r*' || fail "cp by COPY"
         ok "holes, fallocate, copies"
@@ -94,7 +95,7 @@ P
         as '/usr/bin/python3 /tmp/ranges.py' || fail "ranges"
         ask snapshot create root@then
         as 'echo gone >/mnt/a/c3' || fail "over a file"
-        as 'cp /mnt/a/.snapshot/then/c3 /mnt/a/c4 && cmp /tmp/c /mnt/b/c4' || fail "cp out of a snapshot"
+        as 'cp /mnt/a/.snapshot/then/c3 /mnt/a/c5 && cmp /tmp/c /mnt/b/c5' || fail "cp out of a snapshot"
         [ "$(segments)" = "$before" ] || fail "a copy out of a snapshot takes space"
         as 'rm /mnt/a/c* /mnt/a/e /mnt/a/big*'
         ask snapshot delete root@then
