@@ -62,9 +62,32 @@ for VERS in 4.0 4.1 4.2; do
     meet
     turn 1 || as "$fcntl LOCK_EX 15 10 true" || fail "fcntl: bytes that were let go"
     meet
-    turn 2 || as 'rm /mnt/a/l /mnt/a/n'
+    # the first is evicted while it has a lock and an open file: the other has the lock, the first goes on
+    if turn 1; then
+        exec 3>$a/e
+        as "flock /mnt/a/l sh -c ': >/tmp/has; while [ ! -e /tmp/let ]; do sleep .05; done'" &
+        while [ ! -e /h/tmp/has ]; do sleep .05; done
+    fi
     meet
-    ok "locks"
+    if turn 2; then
+        as 'flock -n /mnt/a/l true' && fail "evicting: both have the lock"
+        ask clients
+        ask clients evict "$(awk -v v="$VERS" '$3 == v && $2 ~ /^10\.0\.2\./ { print $1; exit }' /h/mnt/host/said)"
+        as 'flock -n /mnt/a/l true' || fail "an evicted client has a lock"
+    fi
+    meet
+    if turn 1; then
+        echo on >&3 || fail "a file that an evicted client has open"
+        exec 3>&-
+        : >/h/tmp/let; wait; rm /h/tmp/has /h/tmp/let
+        as 'flock -w 40 /mnt/a/l true' || fail "an evicted client gets no lock again"
+    fi
+    meet
+    [ "$(cat $a/e)" = on ] || fail "what an evicted client wrote when it had come again: $(cat $a/e)"
+    meet
+    turn 2 || as 'rm /mnt/a/l /mnt/a/n /mnt/a/e'
+    meet
+    ok "locks, and a client that is evicted"
     # close to open, with what delegations there are; a file removed by the other while it is open
     for i in 1 2 3 4 5 6; do
         turn $((i % 2 + 1)) && { as "echo $i >/mnt/a/c" || fail "write $i"; }
