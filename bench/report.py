@@ -38,8 +38,9 @@ def part_text(part):
     for note in part["notes"] + part["failures"]:
         lines += [f"({note})", ""]
     quick = ", short runs with less data" if part["quick"] else ""
+    where = f", on {measure.machine_text(part['machine'])}" if part.get("machine") else ""
     lines.append(
-        f"{part['date']}, medians of {part['rounds']}, {part['seconds']:g} s each{quick}, "
+        f"{part['date']}{where}, medians of {part['rounds']}, {part['seconds']:g} s each{quick}, "
         f"load average before {part['load_average_before']:.2f}."
     )
     return lines
@@ -72,11 +73,14 @@ def fill_in(text, results):
 
 
 def merged(kept, new):
-    """The parts of both, the new ones where there are two; in the order of a full run.  Another machine's do not
-    mix."""
-    if kept.get("machine") != new["machine"]:
+    """The parts of both, the new ones where there are two; in the order of a full run.  The page is of one machine: a
+    few parts from another one say so."""
+    parts = new["parts"]
+    if not kept.get("parts") or set(kept["parts"]) <= set(parts):
         return new
-    return {"machine": new["machine"], "parts": {**kept["parts"], **new["parts"]}}
+    if kept["machine"] != new["machine"]:
+        parts = {name: {**part, "machine": new["machine"]} for name, part in parts.items()}
+    return {"machine": kept["machine"], "parts": {**kept["parts"], **parts}}
 
 
 def draw(results):

@@ -68,6 +68,21 @@ class Server:
         with open(self.log, "rb") as log:
             return log.read()
 
+    def rss(self):
+        """Bytes."""
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmRSS:"))
+
+    def settled_rss(self):
+        """The cache's memory is touched in the background after the start."""
+        size, since = self.rss(), time.monotonic()
+        while time.monotonic() - since < 0.5:
+            time.sleep(0.05)
+            now = self.rss()
+            if now > size + (1 << 16):
+                size, since = now, time.monotonic()
+        return size
+
     def cli(self, *arguments, check=True):
         done = subprocess.run([os.path.join(BUILD, "sluice"), "--socket", self.socket, *arguments],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)

@@ -18,22 +18,6 @@ OPENS, SLOTS, REAL_LEASE = 10, 64, 90
 OPENS_A_CALL = 5
 
 
-def rss(pid):
-    with open(f"/proc/{pid}/status") as f:
-        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmRSS:"))
-
-
-def settled_rss(pid):
-    """The cache's memory is touched in the background after the start."""
-    size, since = rss(pid), time.monotonic()
-    while time.monotonic() - since < 0.5:
-        time.sleep(0.05)
-        now = rss(pid)
-        if now > size + (1 << 16):
-            size, since = now, time.monotonic()
-    return size
-
-
 def cpu_seconds(pid):
     """Of all threads."""
     total = 0
@@ -138,10 +122,10 @@ def make_files(server, files):
 
 def measure(server, options):
     folder, data = make_files(server, options.files)
-    pid, before = server.process.pid, settled_rss(server.process.pid)
+    pid, before = server.process.pid, server.settled_rss()
     began = time.monotonic()
     many = Many(server, options.clients, folder, options.files)
-    grown = rss(pid) - before
+    grown = server.rss() - before
     print(f"{options.clients} clients, {options.clients * OPENS} opens in {time.monotonic() - began:.1f} s: "
           f"{grown / 1e6:.1f} MB, {grown / options.clients:.0f} bytes a client")
 

@@ -10,12 +10,38 @@ enum {
     OPS_MOST = 128,
     RPC_HEAD = 512, /* of a call, AUTH_SYS included: what a request may have besides COMPOUND4args */
     HASHED_MOST = 512,
+    KEPT_ALL_MOST = 256 << 20, /* of all slots; beyond it a repeated request is answered with RETRY_UNCACHED_REP */
 };
+
+static _Atomic uint64_t kept_bytes; /* replies that slots keep */
 
 struct id { /* of a session */
     uint64_t clientid, number;
 };
 _Static_assert(sizeof(struct id) == NFS4_SESSIONID_SIZE, "a session id");
+
+/* ---- replies that are kept: the slot's owner ---- */
+
+static void keep(struct state_slot *slot, const uint8_t *reply, uint32_t length)
+{
+    if (atomic_load_explicit(&kept_bytes, memory_order_relaxed) + length > KEPT_ALL_MOST)
+        return;
+    slot->kept = malloc(length ? length : 1);
+    if (!slot->kept)
+        return;
+    memcpy(slot->kept, reply, length);
+    slot->kept_length = length;
+    atomic_fetch_add_explicit(&kept_bytes, length, memory_order_relaxed);
+}
+
+static void forget_kept(struct state_slot *slot)
+{
+    if (!slot->kept)
+        return;
+    atomic_fetch_sub_explicit(&kept_bytes, slot->kept_length, memory_order_relaxed);
+    free(slot->kept);
+    slot->kept = NULL;
+}
 
 /* ---- coming and going ---- */
 
@@ -23,7 +49,7 @@ static void free_rcu(struct rcu_head *head)
 {
     struct state_session *session = link_of(head, struct state_session, rcu);
     for (uint32_t i = 0; i < session->fore.max_requests; i++)
-        free(session->slots[i].kept);
+        forget_kept(&session->slots[i]);
     free(session);
 }
 
@@ -247,10 +273,7 @@ static enum nfs4_status begin_new(const struct state_caller *caller, struct stat
         return NFS4ERR_SEQ_MISORDERED;
     slot->sequence = sequence->sequence;
     slot->used = true;
-    if (slot->kept) {
-        free(slot->kept);
-        slot->kept = NULL;
-    }
+    forget_kept(slot);
     slot->keep = sequence->cache_this;
     if (slot->keep)
         slot->request = hash_request(caller, sequence->request);
@@ -316,11 +339,8 @@ void state_end(struct state_caller *caller, const uint8_t *reply, uint32_t lengt
 {
     struct state_slot *slot = caller->slot;
     if (slot) {
-        if (reply && slot->keep && !slot->kept && length <= caller->session->fore.max_cached &&
-            (slot->kept = malloc(length ? length : 1))) {
-            memcpy(slot->kept, reply, length);
-            slot->kept_length = length;
-        }
+        if (reply && slot->keep && !slot->kept && length <= caller->session->fore.max_cached)
+            keep(slot, reply, length);
         slot->keep = false;
         give_slot(caller->session, slot);
     } else if (caller->client) {
