@@ -12,9 +12,9 @@ import urllib.request
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tests", "nfs"))
 import harness
-from client41 import BOTH, READ, WRITE, Client40, Client41, close, lock, ok
+from client41 import READ, WRITE, Client40, Client41, close, lock, ok
 from harness import Server, check, eq, test
-from raw4 import ANONYMOUS, Op, _keep, getfh, lookup, putfh, putrootfh, read, write
+from raw4 import Op, _keep, getfh, lookup, putfh, putrootfh, read, write
 from rawrpc import Reader, boolean, opaque, u32, u64
 
 OPTIONS = ("--cache", "64M", "--nfs-versions", "3, 4", "--nfs-lease", "5")
@@ -142,6 +142,23 @@ def who_is_evicted_while_it_works_loses_nothing_else(t):
         check(set(statuses) <= {0, 10052}, statuses)
         eq(a.call(putrootfh()).status, "BADSESSION")
     t.alive()
+
+
+@test
+def delegations_are_counted_and_end_with_their_client(t):
+    t.file(b"f", b"data")
+    t.server.cli("snapshot", "create", "vol@delegated")
+    a = Client41(t.server.port, name=b"delegate")
+    path = [lookup(b"vol@delegated"), lookup(b"delegations_are_counted_and_end_with_their_client"), getfh()]
+    folder = ok(a.call(putrootfh(), *path))[3].fh
+    opened = ok(a.open(folder, b"f", access=READ))[1]
+    eq(opened.delegation, 1, "of a snapshot's file")
+    ok(a.call(putfh(ok(a.call(putfh(folder), lookup(b"f"), getfh()))[2].fh), close(opened.stateid)))
+    one = named(t.server, "delegate")
+    eq((one["opens"], one["delegations"]), (0, 1))
+    eq(metrics(t.server)[1]["sluice_nfs4_delegations"], 1)
+    evict(t.server, "delegate")
+    eq(metrics(t.server)[1]["sluice_nfs4_delegations"], 0)
 
 
 @test
