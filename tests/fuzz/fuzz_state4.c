@@ -669,8 +669,8 @@ static void recheck(void)
         state_recheck(keeps);
         return;
     }
-    state_tree_restored(TREE, true);
-    state_tree_restored(TREE, false);
+    state_tree_changes(TREE, true);
+    state_tree_changes(TREE, false);
 }
 
 /* ---- minor version 0 ---- */
