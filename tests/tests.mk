@@ -18,7 +18,7 @@ check-unit: all $(UNIT_PROGRAMS) ## unit tests
 
 check-nfs: all bench-tools $(TREE_TOOL) $(LIBNFS_OPS) ## every procedure, bad input, random histories, a big directory
 	@tests/run $(TEST_ENV) tests/nfs/test_nfs3_procedures.py tests/nfs/test_nfs4_core.py tests/nfs/test_nfs4_state.py tests/nfs/test_nfs4_copy.py \
-		tests/nfs/test_nfs4_many.py tests/nfs/test_nfs4_bad.py tests/nfs/test_nfs4_delegations.py \
+		tests/nfs/test_nfs4_many.py tests/nfs/test_nfs4_bad.py tests/nfs/test_nfs4_delegations.py tests/nfs/test_nfs4_unlinked.py \
 		tests/nfs/test_bad_input.py tests/nfs/test_duplicates.py \
 		tests/nfs/test_libnfs.py \
 		'tests/nfs/test_mutations.py --seed $(SEED)' tests/nfs/test_races.py tests/nfs/test_exhaustion.py \
