@@ -198,7 +198,7 @@ struct state_all {
     struct store *store;
     struct state_options options;
     bool running;
-    uint32_t epoch;              /* of this start; in all ids */
+    uint32_t epoch;              /* of this start alone; in all ids */
     _Atomic uint64_t numbers;
     uint8_t key[16];             /* of hashes */
     struct state_table clients, client_owners, sessions, owners, files, states;

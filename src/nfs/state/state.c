@@ -72,12 +72,21 @@ static int make_tables(void)
     return error ? error : state_table_init(&state_all.states, STATE_BUCKETS);
 }
 
+/* No two starts have the same: it goes up every 17 ms, and is met again after two years. */
+static uint32_t epoch_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return (uint32_t)(ns >> 24);
+}
+
 int state_start(struct store *store, const struct state_options *options)
 {
     _Static_assert(sizeof state_all.key == crypto_shorthash_KEYBYTES, "SipHash-2-4 key");
     state_all.store = store;
     state_all.options = *options;
-    state_all.epoch = (uint32_t)time(NULL);
+    state_all.epoch = epoch_now();
     link_init(&state_all.client_list);
     randombytes_buf(state_all.key, sizeof state_all.key);
     int error = make_tables();
